@@ -61,6 +61,14 @@ def nothing_is_flushed_to_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def what_tests_trust_is_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The modules that tests train with are not written into the home of who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def as_nice_as_before() -> Iterator[None]:
     """No test leaves this process nicer than it was: all later ones would have to wait."""

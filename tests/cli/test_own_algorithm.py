@@ -121,7 +121,7 @@ def test_a_module_in_the_folder_of_a_run_is_not_imported(module: Path) -> None:
     (folder / "config.json").write_text(config, encoding="utf-8")
     (folder / "trap.py").write_text("raise SystemExit('it was run')", encoding="utf-8")
     with pytest.raises(ColobusError, match="lies in the folder of a run or agent"):
-        read_config(folder)
+        read_config(folder, trust=True)
 
 
 def test_a_class_of_the_script_is_named_as_one(module: Path) -> None:

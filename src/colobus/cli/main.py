@@ -52,6 +52,7 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   colobus --version
 
 Each command has its own help, such as: colobus train pong --help (--help-all: all flags)
+With --trust a command runs code that the folder of somebody else names.
 """
 
 COMMANDS = {
@@ -124,7 +125,12 @@ def _dispatch(args: Sequence[str]) -> int:
     module, name = COMMANDS[first].split(":")
     command = getattr(importlib.import_module(module), name)
     try:
-        return int(command(args[1:]))
+        words = [word for word in args[1:] if word != "--trust"]
+        if len(words) < len(args) - 1:
+            from colobus.core.trust import trust_everything
+
+            trust_everything()
+        return int(command(words))
     except SystemExit as end:  # tyro has printed help
         return int(end.code or 0)
 

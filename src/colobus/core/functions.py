@@ -63,6 +63,11 @@ def is_function(name: str) -> bool:
     return name in _KNOWN or _NAME.match(name) is not None
 
 
+def is_known(name: str) -> bool:
+    """Return whether a name means a function that this process was given."""
+    return name in _KNOWN
+
+
 def find_function(name: str) -> Function:
     """Return the function that a name means. Its module is imported.
 

@@ -391,6 +391,7 @@ def load(
     device: str = "cpu",
     checkpoint: str | int = "",
     log: Callable[[str], None] = print,
+    trust: bool = False,
 ) -> Agent:
     """Return the agent of a run, of one of its checkpoints, or an exported one.
 
@@ -405,14 +406,17 @@ def load(
         device: of the network: "cpu", "cuda", "cuda:N" or "auto", whichever the run was trained on.
         checkpoint: of the run, instead: "best", "last", or the number of a version.
         log: takes a line for the user.
+        trust: run code that the folder names, though no training of this user was given it.
 
     Raises:
-        ColobusError: if there is no such run, no such checkpoint or no such device, or the
-            emulator does not know the run's game or has another number of actions for it.
+        ColobusError: if there is no such run, no such checkpoint or no such device, the folder
+            names code that is not trusted, or the emulator does not know the run's game or has
+            another number of actions for it.
     """
     place = find_device(device)
     folder, file = find_files(place_of(Path(run)))
-    config = read_config(folder)
+    own = {"game": make_env, "own_torso": own_torso, "own_heads": own_heads}
+    config = read_config(folder, trust, [name for name, made in own.items() if made is not None])
     experiment = _with_own(config.experiment, make_env, own_torso=own_torso, own_heads=own_heads)
     check_game(config._replace(experiment=experiment), folder / CONFIG)
     if file and checkpoint != "":

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from colobus.core.errors import ColobusError, nearest
 from colobus.core.fields import Range, hints_of, read
 from colobus.core.files import read_object, write_whole
 from colobus.core.functions import is_function
+from colobus.core.trust import Untrusted, check_trusted, code_in
 from colobus.core.types import State
 from colobus.experiment.aliases import GROUPS_OF_1, SETTINGS_OF_1
 from colobus.experiment.settings import ALGORITHMS, Experiment, algorithm_name, find_algorithm
@@ -119,12 +121,18 @@ def write_config(folder: Path, config: Config) -> None:
     write_whole(folder / CONFIG, (json.dumps(data, indent=2) + "\n").encode())
 
 
-def read_config(folder: Path) -> Config:
+def read_config(folder: Path, trust: bool = False, given: Collection[str] = ()) -> Config:
     """Read ``config.json`` of a run of this version or 0.1.
+
+    Args:
+        folder: of the run.
+        trust: run code that it names, whoever trained (`colobus.core.trust`).
+        given: settings such as ``own_torso`` whose functions the caller has.
 
     Raises:
         ColobusError: if it is missing, is no JSON, is of a later version, or has a value of another
             type, an unknown setting or one that is out of range; names file and setting.
+        Untrusted: if it names code that this user has not trusted.
     """
     path = folder / CONFIG
     try:
@@ -136,9 +144,14 @@ def read_config(folder: Path) -> Config:
             version = about.get("colobus") if isinstance(about, dict) else None
             wanted = str(version or "of a later version")[:40]
             raise ColobusError(f"it is of format {number}; read it with colobus {wanted}")
-        return _config(data if number == FORMAT else of_format_1(data))
+        data = data if number == FORMAT else of_format_1(data)
+        named = {name: data.get(name) for name in hints_of(Experiment)}
+        check_trusted(code_in(named, given), trust)
+        return _config(data)
     except FileNotFoundError:
         raise ColobusError(f"{str(folder)!r} is no run: it has no config.json") from None
+    except Untrusted as error:
+        raise Untrusted(f"{path} {error}") from None
     except ColobusError as error:
         raise ColobusError(f"{path} cannot be read: {error}") from None
 

@@ -127,7 +127,8 @@ def train(
             raise ColobusError(
                 "resume: the run has its own settings and folder; leave out the rest"
             )
-        folder, config = Path(resume), read_config(Path(resume))
+        folder = Path(resume)
+        config = read_config(folder, given=() if make_env is None else ("game",))
         if make_env is not None:
             remember(config.experiment.games.game, make_env)
         name, base = config.name, config.experiment

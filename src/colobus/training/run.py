@@ -13,16 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from colobus.core.errors import ClusterLost, ColobusError, Lost, Stalled
+from colobus.core.trust import code_in, remember_modules
 from colobus.experiment.check import check, check_onnx
 from colobus.experiment.memory import buffer_bytes
-from colobus.experiment.settings import Experiment
+from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.tracker import Status, Tracker
 from colobus.runs.config import read_config, write_config
 from colobus.runs.folder import CONFIG, cannot_write, held, make_folder
@@ -121,6 +122,7 @@ def train(
     with ExitStack() as stack:
         before = read_config(folder) if resume else None
         if before is None:
+            remember_modules(code_in([asdict(experiment), algorithm_name(experiment)]))
             make_folder(folder)
         stack.enter_context(held(folder, resume, log))
         host.join(experiment, stack, log)

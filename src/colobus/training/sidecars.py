@@ -56,7 +56,7 @@ class SidecarProcesses:
             for name, folder in (("evaluator", EVALUATIONS), ("recorder", VIDEOS)):
                 if getattr(self._wanted, name):
                     run = str(self._run.absolute())  # its name may begin with a dash
-                    words = [run, ONLY[name], "--json", "--parent", str(os.getpid())]
+                    words = [run, ONLY[name], "--json", "--trust", "--parent", str(os.getpid())]
                     if name == "recorder":
                         words += ["--record-length", str(self._wanted.record_length)]
                     log = self._run / folder / "follow.log"

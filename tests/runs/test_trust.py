@@ -1,0 +1,152 @@
+"""Code that the folder of a stranger names is not run unasked, and that of one's own is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import colobus
+from colobus.cli.main import run
+from colobus.core import trust
+from colobus.core.errors import ColobusError
+from colobus.runs.config import read_config
+
+CODE = """
+from pathlib import Path
+Path("ran").touch()
+def make(**settings):
+    pass
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give a working folder with a module; what this process imports and trusts is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(trust, "_TRUSTED", set())
+    monkeypatch.setattr(trust, "_EVERYTHING", [])
+    (tmp_path / "beside.py").write_text(CODE)
+    (tmp_path / "package" / "inner").mkdir(parents=True)
+    for folder in ("package", "package/inner"):
+        (tmp_path / folder / "__init__.py").write_text(CODE)
+    yield tmp_path
+    for name in ("beside", "package", "package.inner"):
+        sys.modules.pop(name, None)
+
+
+def folder_of(place: Path, **settings: Any) -> Path:
+    folder = place / "theirs"
+    folder.mkdir()
+    config = {"format": 2, "name": "x", "actions": 3, "about": {}, **settings}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+COMMANDS = [
+    "eval RUN",
+    "eval RUN/checkpoints/00000001.safetensors",
+    "record RUN",
+    "record RUN --milestones",
+    "play RUN",
+    "export RUN --onnx",
+    "export RUN --hub out",
+    "starts RUN --out starts.npz",
+    "show RUN",
+    "train --resume RUN --steps 9",
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_no_command_runs_code_of_a_stranger(
+    place: Path, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(place, games={"game": "beside:make"})
+    (folder / "checkpoints").mkdir()
+    for name in ("00000001.safetensors", "00000001.json"):
+        (folder / "checkpoints" / name).touch()
+    assert run(words.replace("RUN", str(folder)).split()) == 2
+    said = capsys.readouterr().err
+    assert f"names the code 'beside:make' of {place / 'beside.py'}" in said
+    assert "--trust" in said
+    assert not (place / "ran").exists()
+
+
+NAMED = {
+    "an environment": {"games": {"game": "beside:make"}},
+    "one of Gymnasium": {"games": {"game": "beside:Beside-v0"}},
+    "in a package": {"games": {"game": "package.inner:make"}},
+    "a torso": {"network": {"own_torso": "beside:make"}},
+    "heads": {"network": {"own_heads": "beside:make"}},
+    "an algorithm": {"algorithm": {"name": "beside:make"}},
+    "of what is installed": {"games": {"game": "torch.hub:load"}},
+}
+
+
+@pytest.mark.parametrize("settings", NAMED.values(), ids=NAMED)
+def test_nothing_that_is_named_is_imported(place: Path, settings: dict[str, Any]) -> None:
+    folder = folder_of(place, **settings)
+    with pytest.raises(trust.Untrusted, match="run it with --trust"):
+        read_config(folder)
+    assert not (place / "ran").exists()
+
+
+def test_what_is_trusted_in_so_many_words_is_run(place: Path) -> None:
+    folder = folder_of(place, games={"game": "beside:make"})
+    assert run(["show", str(folder), "--trust"]) == 2  # what it makes is no environment
+    assert (place / "ran").exists()
+    (place / "ran").unlink()
+    del sys.modules["beside"]
+    trust._EVERYTHING.clear()
+    assert run(["show", str(folder)]) == 2
+    assert not (place / "ran").exists()
+    with pytest.raises(ColobusError):
+        colobus.load(folder, trust=True)
+    assert (place / "ran").exists()
+
+
+def test_a_function_that_is_given_is_not_looked_for(place: Path) -> None:
+    folder = folder_of(place, games={"game": "beside:make"})
+    with pytest.raises(ColobusError) as error:
+        colobus.load(folder, make_env=lambda: None)
+    assert not isinstance(error.value, trust.Untrusted)
+
+
+def test_modules_of_own_trainings_are_remembered_by_their_place(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust.remember_modules(["beside:make", "package.inner:make", "__main__:made", "json:x", "a:b"])
+    monkeypatch.setattr(trust, "_TRUSTED", set())  # another process
+    for name in ("beside:make", "beside:Other-v0", "package.inner:make", "package:other"):
+        trust.check_trusted([name])
+    assert not (place / "ran").exists()
+    trust.remember_modules(["beside:make"])
+    lines = (place / "state" / "colobus" / "trusted").read_text().splitlines()
+    assert lines == [str(place / "beside.py"), str(place / "package" / "__init__.py")]
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "beside.py").write_text(CODE)
+    monkeypatch.chdir(elsewhere)
+    with pytest.raises(trust.Untrusted, match="elsewhere"):
+        trust.check_trusted(["beside:make"])
+
+
+def test_without_a_home_a_process_trusts_what_it_trains_with(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "state").write_text("no folder")
+    trust.remember_modules(["beside:make"])
+    trust.check_trusted(["beside:make"])
+    monkeypatch.setattr(trust, "_TRUSTED", set())
+    with pytest.raises(trust.Untrusted):
+        trust.check_trusted(["beside:make"])
+
+
+def test_names_of_gymnasium_may_be_of_what_is_installed() -> None:
+    trust.check_trusted(["minigrid:MiniGrid-Empty-5x5-v0", "CartPole-v1", "no_such:Game-v0"])
