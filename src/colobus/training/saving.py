@@ -9,8 +9,9 @@ computes is that of the unbroken run.
 from __future__ import annotations
 
 import errno
-import json
 import math
+import os
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from colobus.algorithms.api import Algorithm
 from colobus.core.arrays import join
 from colobus.core.checkpoint import Checkpoint
 from colobus.core.errors import CannotWrite, ColobusError, Lost
-from colobus.core.files import read_lines, write_whole
+from colobus.core.files import backwards, open_regular, parse_lines
 from colobus.core.types import AlgorithmState, Origin, Params, State, Version
 from colobus.envs.make import agents
 from colobus.experiment.memory import batch_of
@@ -373,13 +374,20 @@ def _number(line: State, name: str) -> float:
 
 
 def _cut(path: Path, stays: Callable[[State], bool]) -> None:
-    """Keep some lines of a file; leave it as it is if those are all."""
+    """Cut a file off after the last line that stays, however long it is."""
     try:
-        lines = read_lines(path)
+        if not stat.S_ISREG(path.lstat().st_mode):  # what a link leads to is no file of the run
+            raise OSError(errno.EINVAL, "not a regular file")
+        with open_regular(path) as file:
+            found = (end for end, line in backwards(file) if any(map(stays, _parsed(line))))
+            end = next(found, 0)
+        if end < path.stat().st_size:
+            os.truncate(path, end)
     except FileNotFoundError:
         return
     except OSError as error:
         raise ColobusError(f"{path} cannot be read: {error.strerror or error}") from None
-    kept = [line for line in lines if stays(line)]
-    if kept != lines:
-        write_whole(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def _parsed(line: bytes) -> list[State]:
+    return parse_lines(line.decode(errors="replace"))

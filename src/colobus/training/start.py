@@ -41,8 +41,9 @@ from colobus.nets.network import (
 )
 from colobus.ops.optimizers import Optimizer
 from colobus.roles.snapshot import WRONG
+from colobus.roles.tracker.game_log import thin
 from colobus.runs.config import Config, check_of, identity, new_run
-from colobus.runs.folder import CHECKPOINTS, CONFIG
+from colobus.runs.folder import CHECKPOINTS, CONFIG, EPISODES
 from colobus.runtime.devices import CPU, Placement, describe_devices
 from colobus.runtime.system import ACTORS, be_nicer, describe_machine
 from colobus.training.saving import cut_lines, origin_of, states_of
@@ -222,6 +223,8 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
     elif config.experiment.deterministic:
         log("the checkpoint does not hold all of the run's state: the run goes on with new games")
         saved = {}
+    if thin(folder / EPISODES):  # of an earlier version, which wrote a line for every game
+        log(f"{EPISODES} was very long: it has a line for some of the games now")
     return Start(
         statistics_of(checkpoint),
         config.actions,

@@ -18,6 +18,7 @@ import torch
 from colobus.core.types import AlgorithmState, Bytes, Episode, Params, State, Update
 from colobus.ops.flat import Layout
 from colobus.roles.tracker.checkpoints import Checkpoints
+from colobus.roles.tracker.game_log import GameLog
 from colobus.roles.tracker.picture import Picture
 from colobus.roles.tracker.reports import (
     NEW_RUN,
@@ -130,10 +131,10 @@ class Tracker:
             if settings.tensorboard:
                 self._tensorboard = TensorBoard(files.tensorboard, run.settings)
             self._metrics = Metrics(files.metrics)
-            self._episode_log = Metrics(files.episodes)
+            self._game_log = GameLog(files.episodes)
             facts = (run.about, run.version == 0)
             self._checkpoints = Checkpoints(files.checkpoints, settings, layout, fixed, *facts)
-            work: list[Work] = [self._metrics, self._episode_log, self._checkpoints]
+            work: list[Work] = [self._metrics, self._game_log, self._checkpoints]
             self._writer = Writer(work, settings.disk_patience)
             self._picture = Picture(files.reconstruction, self._writer)
 
@@ -320,7 +321,7 @@ class Tracker:
             self._tensorboard.close()
         self._writer.close()
         self._metrics.close()
-        self._episode_log.close()
+        self._game_log.close()
 
     def failure(self) -> OSError | None:
         """Return why nothing can be written any more, if so."""
@@ -400,6 +401,6 @@ class Tracker:
             return
         self._lately += episodes
         now = {"steps": self._status.steps, "seconds": round(self._status.seconds, 3)}
-        for each in episodes:
+        for number, each in enumerate(episodes, self._score.episodes - len(episodes) + 1):
             own = {"score": each.score, "length": each.steps, "actor": each.actor}
-            self._episode_log.put(now | own)
+            self._game_log.put_game(number, now | own)

@@ -184,15 +184,14 @@ class Metrics:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._waiting: deque[bytes] = deque(maxlen=MOST)
+        self._waiting: deque[dict[str, Any]] = deque(maxlen=MOST)
         self._begun = b""  # what is being written; a full disk may take a part of it
         self._file: int | None = None
 
     def put(self, line: dict[str, Any]) -> None:
-        """Let `write` append a line."""
-        data = json.dumps(line).encode() + b"\n"
+        """Let `write` append a line, which is its own from now on."""
         with self._lock:
-            self._waiting.append(data)
+            self._waiting.append(line)
 
     def write(self) -> None:
         """Write all lines that wait.
@@ -217,9 +216,13 @@ class Metrics:
         """Return whether there is anything to write."""
         if not self._begun:
             with self._lock:
-                self._begun = b"".join(self._waiting)
+                lines = list(self._waiting)
                 self._waiting.clear()
+            self._begun = b"".join(map(self._shaped, lines))
         return bool(self._begun)
+
+    def _shaped(self, line: dict[str, Any]) -> bytes:
+        return json.dumps(line).encode() + b"\n"
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY
