@@ -50,6 +50,7 @@ def test_a_target_that_is_copied_at_every_version_is_vtrace_ppo_at_lag_0() -> No
     ("env", "goal", "steps"),
     [
         ("CartPole-v1", 475.0, 400_000),
+        ("dqn-CartPole-v1", 195.0, 80_000),
         ("minigrid:MiniGrid-Empty-5x5-v0", 0.9, 150_000),
     ],
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from colobus.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
 from colobus.cli.main import run
 from colobus.core.errors import ColobusError
-from colobus.experiment.presets import PRESETS
+from colobus.experiment.check import check
+from colobus.experiment.presets import FAMILIES, PRESETS, preset
 from colobus.runs.config import read_config
 from helpers.launching import colobus
 
@@ -78,11 +80,22 @@ def test_what_the_first_word_and_env_mean() -> None:
     grid = "minigrid:MiniGrid-Empty-5x5-v0"
     assert of("--env", grid) == of(grid) == (grid, "mlp", grid)
     assert of("pixels", "--env", grid) == (grid, "mlp", f"pixels-{grid}")
-    assert of("pqn-CartPole-v1") == ("CartPole-v1", "mlp", "pqn-CartPole-v1")
+    assert of("pong", "--env", "CartPole-v1") == ("CartPole-v1", "mlp", "pong-CartPole-v1")
     assert of("--env", "breakout") == ("breakout", "pooled", "breakout")
     assert of("pong", "--env", "breakout") == ("breakout", "small", "pong-breakout")
     stop = resolve(ExperimentFlags, "train", ["pong", "--env", "breakout"]).experiment.stop
     assert (stop.until_score, stop.steps) == (None, PRESETS["pong"].stop.steps)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_learns_environments_as_it_learns_catch(family: str) -> None:
+    experiment, _ = preset(f"{family}-CartPole-v1")
+    check(experiment)
+    algorithm: Any = experiment.algorithm
+    assert isinstance(algorithm, type(FAMILIES[family].algorithm))
+    assert (experiment.games.game, experiment.network.torso) == ("CartPole-v1", "mlp")
+    assert (algorithm.reward_clip, experiment.stop.until_score) == ("none", 475.0)
+    assert preset(f"{family}-catch")[0] == PRESETS[f"{family}-catch"]
 
 
 @pytest.mark.parametrize(
@@ -91,8 +104,6 @@ def test_what_the_first_word_and_env_mean() -> None:
         ("Pendulum-v1", "Pendulum-v1: its actions are continuous"),
         ("FrozenLake-v1", "FrozenLake-v1: its observations are Discrete(16); Colobus takes arrays"),
         ("CartPol-v1", "unknown game or preset 'CartPol-v1': nearest known: CartPole-v1"),
-        ("pong --env CartPole-v1", "--torso small: needs frames of at least 14x14"),
-        ("dqn-CartPole-v1", "DQN with CartPole-v1: a replay buffer keeps pictures"),
         ("CartPole-v1 --sticky 0.25", "--sticky 0.25: has an effect only in Atari games"),
         ("CartPole-v1 --conv-init normal", "--conv-init normal: has an effect only with a --torso"),
         ("no_such_package:Maze-v0", "no module named 'no_such_package'"),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from colobus.core.types import Batch, Trajectory, Version
+from colobus.core.types import Batch, Frames, Trajectory, Version
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.frame_ring import BufferShape
 from colobus.roles.replay.sampling import Prioritized, RateLimiter, Sampling, Uniform
@@ -23,11 +23,12 @@ def make_store(
     streams: int = 1,
     sampling: Sampling | None = None,
     limiter: RateLimiter | None = None,
+    frame_type: str = "uint8",
     **others: Any,
 ) -> ReplayBuffer:
     """Return a store that never waits, for games with tiny frames."""
     return ReplayBuffer(
-        BufferShape(capacity, streams, windows, length, STACK, SHAPE),
+        BufferShape(capacity, streams, windows, length, STACK, SHAPE, frame_type),
         sampling or Uniform(),
         limiter or RateLimiter(1),
         **({"patience": 0.0} | others),
@@ -40,22 +41,29 @@ BY_ERROR = Prioritized(alpha=0.7, beta_end=0.5)
 class Player:
     """Sends what an actor sends: the first K frames are the last K of the trajectory before."""
 
-    def __init__(self, actor: int = 0, games: int = 1, seed: int = 0, ends: float = 0.25) -> None:
-        self.actor, self.games, self.ends = actor, games, ends
+    def __init__(
+        self,
+        actor: int = 0,
+        games: int = 1,
+        seed: int = 0,
+        ends: float = 0.25,
+        frame_type: str = "uint8",
+    ) -> None:
+        self.actor, self.games, self.ends, self._type = actor, games, ends, frame_type
         self._random = np.random.default_rng((seed, actor))
         self.round = 0
         self.restart()
 
     def restart(self) -> None:
         """Begin fresh games; like an actor, go on counting the rounds."""
-        self._frames = np.zeros((self.games, STACK, *SHAPE), dtype=np.uint8)
-        self._frames[:, -1] = self._random.integers(1, 256, (self.games, *SHAPE))
+        self._frames = np.zeros((self.games, STACK, *SHAPE), dtype=self._type)
+        self._frames[:, -1] = self._numbers(1, (self.games, *SHAPE))
         self._ages = np.zeros(self.games, dtype=np.int64)
 
     def play(self, length: int) -> Trajectory:
         """Return the next trajectory. A life may be lost, and a game end for no reason given."""
         rng, shape = self._random, (self.games, length)
-        frames = rng.integers(0, 256, (self.games, length + STACK, *SHAPE), dtype=np.uint8)
+        frames = self._numbers(0, (self.games, length + STACK, *SHAPE))
         frames[:, :STACK] = self._frames
         end = self.ends / 4
         kind = rng.choice(5, size=shape, p=[1 - self.ends, end, end, end, end])
@@ -85,6 +93,11 @@ class Player:
         )
         self.round += 1
         return trajectory
+
+    def _numbers(self, low: int, shape: tuple[int, ...]) -> Frames:
+        """Return bytes, or thirds of numbers that no byte holds."""
+        whole: Frames = self._random.integers(low, 256, shape, dtype=np.uint8)
+        return whole if self._type == "uint8" else (whole.astype(np.float32) - 128) / 3
 
 
 class Played(NamedTuple):

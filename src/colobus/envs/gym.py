@@ -38,6 +38,7 @@ class Fit(NamedTuple):
     frame_shape: tuple[int, int]  # H of all planes together, W
     vector: bool
     note: str  # one sentence to print, or ""
+    frame_type: str = "uint8"
 
     @property
     def action_names(self) -> tuple[str, ...]:
@@ -48,8 +49,7 @@ class Fit(NamedTuple):
         """Return frames [B, H, W] of observations [B, …]: uint8, or float32 of a vector."""
         array = np.asarray(observations)
         if self.vector:
-            kind = np.uint8 if array.dtype == np.uint8 else np.float32
-            return array.astype(kind).reshape(len(array), *self.frame_shape)
+            return array.astype(self.frame_type).reshape(len(array), *self.frame_shape)
         if len(self.shape) == 3 and self.shape[-1] == self.planes:
             array = np.moveaxis(array, -1, -3)
         return array.astype(np.uint8).reshape(len(array), *self.frame_shape)
@@ -87,6 +87,7 @@ def fit_of(name: str, observations: spaces.Space[Any], actions: spaces.Space[Any
         frame_shape,
         len(box.shape) == 1,
         note,
+        "uint8" if box.dtype == np.uint8 or len(box.shape) > 1 else "float32",
     )
 
 

@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class Environment(NamedTuple):
     frame_shape: tuple[int, int]  # H, W
     agents: int = 1  # that play each game together; their rows are neighbours
     planes: int = 1
+    frame_type: str = "uint8"
     resume: Callable[[State], Games] | None = None  # from what `save` of the games returned
 
 
@@ -131,6 +132,12 @@ def frame_shape(settings: GameSettings) -> tuple[int, int]:
     if known := _known(settings):
         return known.frame_shape
     return planes(settings) * settings.size, settings.size
+
+
+def frame_type(settings: GameSettings) -> np.dtype[Any]:
+    """Return the type of a game's frames: uint8, or float32 of most vectors."""
+    known = _known(settings)
+    return np.dtype(np.uint8 if known is None else known.frame_type)
 
 
 def agents(settings: GameSettings) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from colobus.core.errors import ColobusError
-from colobus.envs.make import agents, frame_shape, is_atari, planes
+from colobus.envs.make import agents, frame_shape, frame_type, is_atari, planes
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network
 from colobus.ops.flat import ALIGN, Layout
@@ -52,6 +52,7 @@ def shape_of(experiment: Experiment, actors: int, frame_shape: tuple[int, int]) 
         length=length,
         stack=experiment.network.stack,
         frame_shape=frame_shape,
+        frame_type=frame_type(experiment.games).name,
         first_only=algorithm.learned(length) == 1,
     )
 
@@ -80,14 +81,14 @@ def limiter_of(experiment: Experiment, actors: int) -> RateLimiter:
 
 
 def buffer_bytes(experiment: Experiment, frame_shape: tuple[int, int]) -> int:
-    """Return the bytes that experience takes that is used again, for frames uint8[H, W].
+    """Return the bytes that experience takes that is used again, for frames [H, W].
 
     With trajectory queues these are the frames of the windows that they keep and of the batches
     that the learner holds.
     """
     if not experiment.replay.capacity:
         shape, reuse = experiment.shape, experiment.reuse
-        height, width = frame_shape
+        pixels = frame_shape[0] * frame_shape[1] * frame_type(experiment.games).itemsize
         kept = (
             shape.topology.queues * reuse.replay_slots * shape.games
             if reuse.replay_proportion
@@ -96,7 +97,7 @@ def buffer_bytes(experiment: Experiment, frame_shape: tuple[int, int]) -> int:
         batch = shape.windows * (1 + reuse.replay_proportion)
         windows = kept + round((reuse.buffer_batches - 1) * batch)
         windows *= agents(experiment.games)
-        return windows * (shape.length + experiment.network.stack) * height * width
+        return windows * (shape.length + experiment.network.stack) * pixels
     return sum(
         bytes_needed(shape_of(experiment, actors, frame_shape), experiment.replay.prioritized)
         for actors in experiment.shape.topology.buffers
@@ -268,14 +269,14 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
     shape, topology = experiment.shape, experiment.shape.topology
     height, width = net.mean.shape
     games = topology.players * shape.games
-    pixels = height * width
-    frames = games * (shape.length + net.stack) * pixels  # one trajectory of each actor, uint8
+    pixels, raw = height * width, frame_type(experiment.games).itemsize
+    frames = raw * games * (shape.length + net.stack) * pixels  # one trajectory of each actor
     # of each actor, kept at most by the replays
     paced = shape.ahead + shape.broadcast_every - 1
     trajectories = (shape.in_flight if shape.batch and not topology.remote_servers else paced) + 2
     each, length = batch_of(experiment)
     mixed = 1.0 + experiment.reuse.replay_proportion
-    batch = round(topology.learners * each * mixed) * (length + net.stack) * pixels  # uint8
+    batch = round(topology.learners * each * mixed) * (length + net.stack) * pixels
     seen = 2 if net.precision == "bfloat16" else 4
     sample = 4 * net.memory + seen * net.stack * pixels
     observations = each * (length + 1)
@@ -286,11 +287,11 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
         "parameters": copies(experiment) * 4 * Layout(net).size,
         "experience": buffer_bytes(experiment, (height, width)),
         # one is being played; a loader has a batch in its hands and one on the prefetch queue
-        "trajectories": (trajectories + 1) * frames + (1 + 2 * shape.loaders) * batch,
+        "trajectories": (trajectories + 1) * frames + (1 + 2 * shape.loaders) * raw * batch,
         "standardised frames": seen * batch,
         "stacks": topology.learners * observations * seen * net.stack * pixels,
         "minibatch with gradients": 2 * chunk * sample,
-        "input statistics": 2 * shape.random_steps * pixels,  # parts and the whole
+        "input statistics": 2 * raw * shape.random_steps * pixels,  # parts and the whole
     }
 
 

@@ -14,7 +14,7 @@ from colobus.algorithms.api import Topology as TopologyName
 from colobus.core.errors import ColobusError
 from colobus.core.fields import SHARE, OnlyWith, Range, given
 from colobus.envs.api import GameSettings
-from colobus.envs.make import agents, is_vector
+from colobus.envs.make import agents
 from colobus.roles.parameters.published import KEPT
 from colobus.roles.parameters.server import Admission
 from colobus.roles.replay.minibatch_buffer import Order
@@ -351,7 +351,7 @@ class ReplaySettings:
 
     def check(self, beside: Beside, topology: Topology) -> None:
         """Raise ColobusError for what a replay buffer, or learning from one, cannot do."""
-        algorithm, games, deterministic = beside
+        algorithm, _, deterministic = beside
         shape, count = topology.shape, len(topology.buffers)
         if not beside.sampled:
             if self != ReplaySettings():
@@ -360,11 +360,6 @@ class ReplaySettings:
                     "--capacity and the like, or take a preset with DQN, such as apex-pong"
                 )
             return
-        if is_vector(games):
-            raise ColobusError(
-                f"{beside.name} with {games.game}: a replay buffer keeps pictures, and this "
-                "environment shows vectors; take APPO, A3C or PQN"
-            )
         if not self.capacity:
             raise ColobusError(
                 f"--capacity 0 with {beside.name}: it learns from a replay buffer; use 100000 or "

@@ -35,13 +35,20 @@ class AgainstAModel(RuleBasedStateMachine):
     """Adds, losses, restarts, samples and updates in any order."""
 
     sampling: Sampling = Uniform()
+    frame_type = "uint8"
 
     def __init__(self) -> None:
         super().__init__()
         limiter = RateLimiter(20)
-        self.store = make_store(CAPACITY, streams=STREAMS, sampling=self.sampling, limiter=limiter)
+        self.store = make_store(
+            CAPACITY,
+            streams=STREAMS,
+            sampling=self.sampling,
+            limiter=limiter,
+            frame_type=self.frame_type,
+        )
         self.model = Model(CAPACITY, STREAMS)
-        self.players = [Player(actor, games=2) for actor in range(2)]
+        self.players = [Player(i, games=2, frame_type=self.frame_type) for i in range(2)]
         self.broken = {0: True, 1: True}
         self.priorities: dict[tuple[int, int], float] = {}  # by (stream, position), to the alpha
         self.largest = 1.0
@@ -119,6 +126,7 @@ class AgainstAModel(RuleBasedStateMachine):
 
 class PrioritizedAgainstAModel(AgainstAModel):
     sampling = Prioritized(BY_ERROR.alpha, 0.4, 1.0, beta_steps=300)
+    frame_type = "float32"
 
 
 TestAgainstAModel: Any = AgainstAModel.TestCase
@@ -361,8 +369,10 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
         store.add(Player().play(51))
     with pytest.raises(ColobusError, match="game 2 of actor 0 is one more than the 2 games"):
         store.add(Player(games=3).play(5))
-    with pytest.raises(ValueError, match=r"a replay buffer takes frames \[B, 8, 2, 3\]"):
+    with pytest.raises(ValueError, match=r"this replay buffer takes frames uint8\[B, 8, 2, 3\]"):
         store.add(Player().play(5)._replace(frames=np.zeros((1, 8, 2, 2), dtype=np.uint8)))
+    with pytest.raises(ValueError, match=r"frames float32\(1, 8, 2, 3\)"):  # not cut to bytes
+        store.add(Player(frame_type="float32").play(5))
 
 
 @pytest.mark.parametrize("sampling", [Uniform(), Prioritized()])
@@ -378,6 +388,13 @@ def test_bytes_of_a_step_at_capacity(sampling: Sampling, capacity: int, streams:
     if capacity < 1_000_000:
         store = ReplayBuffer(shape, sampling, RateLimiter(1))
         assert store.nbytes == needed
+
+
+def test_bytes_of_vectors() -> None:
+    """10 steps and a stack of 1 of each of 2 games, 4 numbers of 4 bytes and 43 bytes for each."""
+    shape = BufferShape(20, 2, 8, 4, 1, (1, 4), "float32")
+    assert bytes_needed(shape, prioritized=False) == 2 * 11 * (4 * 4 + 43)
+    assert ReplayBuffer(shape, Uniform(), RateLimiter(1)).nbytes == 1298
 
 
 def test_sums_after_100_000_updates_are_those_of_brute_force() -> None:

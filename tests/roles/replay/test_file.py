@@ -28,16 +28,16 @@ from colobus.roles.replay.sampling import (
     Uniform,
 )
 from colobus.roles.update_schedule import UpdateSchedule
-from helpers.streams import BY_ERROR, STACK, Player, make_store
+from helpers.streams import BY_ERROR, LENGTH, STACK, Player, make_store
 
 
-def store_of(sampling: Sampling, seed: int = 1, windows: int = 8) -> ReplayBuffer:
+def store_of(sampling: Sampling, seed: int = 1, windows: int = 8, **others: str) -> ReplayBuffer:
     limiter = SamplesPerInsert(0.5, minimum=20, tolerance=40, trajectory=40, batch=8)
-    return make_store(120, windows, streams=4, sampling=sampling, limiter=limiter, seed=seed)
+    return make_store(120, windows, LENGTH, 4, sampling, limiter, seed=seed, **others)
 
 
-def players() -> list[Player]:
-    return [Player(0, games=2), Player(1, games=2)]
+def players(**others: str) -> list[Player]:
+    return [Player(0, games=2, **others), Player(1, games=2, **others)]
 
 
 def go_on(
@@ -62,15 +62,18 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.parametrize("frames", ["uint8", "float32"])
 @pytest.mark.parametrize("rounds", [0, 3, 25])
 @pytest.mark.parametrize("sampling", [Uniform(), BY_ERROR])
-def test_after_loading_all_goes_on_alike(tmp_path: Path, sampling: Sampling, rounds: int) -> None:
-    first, actors = store_of(sampling), players()
+def test_after_loading_all_goes_on_alike(
+    tmp_path: Path, sampling: Sampling, rounds: int, frames: str
+) -> None:
+    first, actors = store_of(sampling, frame_type=frames), players(frame_type=frames)
     go_on([first], actors, rounds)
     first.add(actors[0].play(3))  # fresh steps, and a write head in the middle of a ring
     assert first.save(tmp_path) == tmp_path / "store.safetensors"
-    second = store_of(sampling, seed=99)
-    go_on([second], players(), 2)  # what it held is forgotten
+    second = store_of(sampling, seed=99, frame_type=frames)
+    go_on([second], players(frame_type=frames), 2)  # what it held is forgotten
     second.load(tmp_path)
     assert first.offer() == second.offer()
     assert first.depth == second.depth

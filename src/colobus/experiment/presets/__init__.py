@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any
 
 from colobus.algorithms.api import Algorithm
 from colobus.core.errors import ColobusError, nearest
@@ -18,6 +18,7 @@ from colobus.envs.api import GameSettings
 from colobus.envs.make import (
     UnknownGame,
     frame_shape,
+    is_atari,
     is_gym,
     known_games,
     near_environments,
@@ -86,16 +87,20 @@ def preset(name: str) -> tuple[Experiment, str]:
         phrase = nearest(name, near) if near else nearest(plain, known)
         raise ColobusError(f"unknown game or preset {name!r}: {phrase}") from None
     if is_gym(game):
-        settings = GameSettings(game=game)
-        base = environments.for_environment(game, frame_shape(settings), planes(settings))
-        if own:  # but for the sign of rewards, which fits those of Atari games only
-            algorithm: Any = replace(cast("Any", FAMILIES[family].algorithm), reward_clip="none")
-            base = replace(FAMILIES[family], network=base.network, algorithm=algorithm)
+        base = _environment(game)
+        if own and family != "ppo":
+            base = environments.in_family(PRESETS[f"{family}-catch"], base)
     elif own:
         base = PRESETS.get(f"{family}-{game}", FAMILIES[family])
     else:
         base = PRESETS.get(game, FAMILIES[DEFAULT])
     return _in_game(base, game, sticky), note
+
+
+def _environment(game: str) -> Experiment:
+    """Return the settings with which an environment of Gymnasium is learned by its name alone."""
+    settings = GameSettings(game=game)
+    return environments.for_environment(game, frame_shape(settings), planes(settings))
 
 
 def algorithms_with(setting: str, experiment: Experiment) -> str:
@@ -122,13 +127,17 @@ def algorithms_with(setting: str, experiment: Experiment) -> str:
 def in_environment(experiment: Experiment, name: str) -> tuple[Experiment, str]:
     """Return the experiment with another game or environment, and a sentence about its name.
 
-    A score at which the run would end is left out, as it is one of the other game.
+    A score at which the run would end is left out, as it is one of the other game. With an
+    environment of Gymnasium in place of an Atari game the network is one that fits it.
 
     Raises:
         ColobusError: if there is no such game, or it is an environment that does not fit.
     """
     game, sticky, note = parse_game(name)
     stop = replace(experiment.stop, until_score=None, until_evaluated=None)
+    if is_gym(game) and is_atari(experiment.games.game):
+        network = _environment(game).network
+        experiment = replace(experiment, network=network)
     return _in_game(replace(experiment, stop=stop), game, sticky), note
 
 

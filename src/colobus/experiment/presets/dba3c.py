@@ -28,6 +28,13 @@ DBA3C_PONG = Experiment(
     stop=StopRule(steps=3_000_000, until_score=18.0),
 )
 
+DBA3C_CATCH = replace(
+    CATCH,
+    algorithm=A3C(n=9, gradient_clip=1.0, lr=4e-3, anneal_steps=150_000),
+    shape=Shape(workers=2, servers=2, actors=1, games=8, length=9, random_steps=512),
+    stop=StopRule(steps=300_000, until_score=0.95),
+)
+
 PRESETS: dict[str, Experiment] = {
     "dba3c-pong": DBA3C_PONG,
     "a3c-pong": replace(
@@ -39,11 +46,9 @@ PRESETS: dict[str, Experiment] = {
         algorithm=replace(SMALL_A3C, anneal_steps=10_000_000),
         stop=StopRule(steps=10_000_000),
     ),
-    "dba3c-catch": replace(
-        CATCH,
-        algorithm=A3C(n=9, gradient_clip=1.0, lr=4e-3, anneal_steps=150_000),
-        shape=Shape(workers=2, servers=2, actors=1, games=8, length=9, random_steps=512),
-        stop=StopRule(steps=300_000, until_score=0.95),
+    "dba3c-catch": DBA3C_CATCH,
+    "a3c-catch": replace(
+        DBA3C_CATCH, shape=replace(DBA3C_CATCH.shape, workers=1, servers=1, actors=2)
     ),
     "dba3c-breakout-paper": Experiment(
         games=GameSettings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 from colobus.algorithms.appo import APPO
 from colobus.envs.api import GameSettings
@@ -69,3 +70,16 @@ def for_environment(game: str, shape: tuple[int, int], planes: int) -> Experimen
         return base
     torso: TorsoName = "dqn2013" if side >= 84 else "small"
     return replace(base, network=replace(base.network, torso=torso, width=256, stack=4))
+
+
+def in_family(catch: Experiment, base: Experiment) -> Experiment:
+    """Return the settings with which a family of algorithms learns an environment of Gymnasium.
+
+    Args:
+        catch: the family's preset for Catch, which is of the same size as most environments.
+        base: the settings of the environment alone.
+    """
+    algorithm: Any = replace(cast("Any", catch.algorithm), reward_clip="none")
+    return replace(
+        catch, games=base.games, network=base.network, algorithm=algorithm, stop=base.stop
+    )

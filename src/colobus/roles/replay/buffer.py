@@ -380,7 +380,7 @@ class ReplayBuffer(Closable):
         path = folder / "store.safetensors"
         about = read_about(path)
         for name, mine in self._layout().items():
-            saved = about["layout"].get(name, mine)  # version 0.1 saved no alpha
+            saved = about["layout"].get(name, mine)  # older ones save no alpha, no type
             if saved != mine:
                 raise ColobusError(
                     f"the replay buffer saved in {folder} has {name} {saved}, this run has {mine}; "
@@ -431,6 +431,7 @@ class ReplayBuffer(Closable):
             "window": shape.length,
             "stack": shape.stack,
             "frame": list(shape.frame_shape),
+            "frame type": shape.frame_type,
             "alpha": sampling.alpha if isinstance(sampling, Prioritized) else None,
         }
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from colobus.core.errors import ColobusError
-from colobus.core.types import Batch, Bools, Bytes, Floats, Ints, Trajectory
+from colobus.core.types import Batch, Bools, Floats, Frames, Ints, Trajectory
 
 
 class Steps(NamedTuple):
@@ -76,7 +76,7 @@ STEP_BYTES = no_steps(1).nbytes
 class Windows(NamedTuple):
     """``N`` windows of ``T`` steps; copies, with stacks of ``K`` frames."""
 
-    frames: Bytes  # uint8[N, T + K, H, W]
+    frames: Frames  # [N, T + K, H, W]
     ages: Ints  # int64[N, T + 1]
     actions: Ints  # int64[N, T]
     rewards: Floats  # float32[N, T]
@@ -143,8 +143,16 @@ class BufferShape:
     """Frames of an observation (K)."""
     frame_shape: tuple[int, int]
     """Height and width of a frame in pixels (H, W)."""
+    frame_type: str = "uint8"
+    """Type of a pixel, or of a number of a vector."""
     first_only: bool = False
     """The loss uses the first step of a window only, as with n-step returns."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame."""
+        height, width = self.frame_shape
+        return height * width * np.dtype(self.frame_type).itemsize
 
     def kept_steps(self) -> int:
         """Return the steps that each game keeps.
@@ -206,7 +214,7 @@ class FrameRings:
         self.places = shape.streams * self.slots
         self.length, self.stack, self.frame_shape = shape.length, shape.stack, shape.frame_shape
         height, width = shape.frame_shape
-        self.frames: Bytes = np.zeros((self.places, height * width), dtype=np.uint8)
+        self.frames: Frames = np.zeros((self.places, height * width), shape.frame_type)
         self.steps: Steps = no_steps(self.places)
         self.games = shape.streams
         self.streams: dict[tuple[int, int], Stream] = {}  # by actor and game
@@ -320,10 +328,12 @@ class FrameRings:
                 f"{self.kept:,} steps of each game; raise --capacity or lower --length"
             )
         wanted = (length + self.stack, *self.frame_shape)
-        if trajectory.frames.shape[1:] != wanted or trajectory.state.shape[1]:
+        given, kind = trajectory.frames, self.frames.dtype
+        if given.shape[1:] != wanted or given.dtype != kind or trajectory.state.shape[1]:
             raise ValueError(
-                f"frames {trajectory.frames.shape}, state {trajectory.state.shape}: a replay "
-                f"buffer takes frames [B, {', '.join(map(str, wanted))}] and no recurrent state"
+                f"frames {given.dtype}{given.shape}, state {trajectory.state.shape}: this replay "
+                f"buffer takes frames {kind}[B, {', '.join(map(str, wanted))}] and no recurrent "
+                "state"
             )
 
     def _stream(self, actor: int, game: int) -> Stream:
@@ -338,7 +348,7 @@ class FrameRings:
             stream = self.streams[actor, game] = Stream(len(self.streams))
         return stream
 
-    def _follows(self, stream: Stream, round: int, frames: Bytes, age: int) -> bool:
+    def _follows(self, stream: Stream, round: int, frames: Frames, age: int) -> bool:
         """Say whether a trajectory goes on where the stream's newest one ended.
 
         A restarted actor goes on counting its rounds, so what it shows has to agree too.
@@ -349,7 +359,7 @@ class FrameRings:
         same_age = self.steps.ages[places[0]] == age
         return bool(same_age) and np.array_equal(self.frames[places], frames)
 
-    def _begin_span(self, stream: Stream, frames: Bytes) -> None:
+    def _begin_span(self, stream: Stream, frames: Frames) -> None:
         """Begin unbroken play with the frames [K, H W] of its first observation."""
         if stream.spans:
             stream.head += self.stack
@@ -371,7 +381,7 @@ class FrameRings:
             self._keys(stream, since, max(stream.head - self.length + 1, since)),
         )
 
-    def _put(self, stream: Stream, position: int, frames: Bytes) -> None:
+    def _put(self, stream: Stream, position: int, frames: Frames) -> None:
         """Write frames [M, H W] from a position on, around the end of the ring if need be."""
         base, begin = stream.index * self.slots, position % self.slots
         fitting = min(len(frames), self.slots - begin)

@@ -281,6 +281,5 @@ def bytes_needed(shape: BufferShape, prioritized: bool) -> int:
     Raises:
         ColobusError: if the capacity is too small.
     """
-    height, width = shape.frame_shape
     places = shape.streams * (shape.kept_steps() + shape.stack)
-    return places * (height * width + STEP_BYTES) + (tree_bytes(places) if prioritized else 0)
+    return places * (shape.frame_bytes + STEP_BYTES) + (tree_bytes(places) if prioritized else 0)
