@@ -13,6 +13,7 @@ from colobus.cli.main import run
 from colobus.core.errors import ColobusError
 from colobus.experiment.check import check
 from colobus.experiment.presets import FAMILIES, PRESETS, preset
+from colobus.experiment.presets.environments import RECIPES, for_environment
 from colobus.runs.config import read_config
 from helpers.launching import colobus
 
@@ -92,10 +93,18 @@ def test_a_family_learns_environments_as_it_learns_catch(family: str) -> None:
     experiment, _ = preset(f"{family}-CartPole-v1")
     check(experiment)
     algorithm: Any = experiment.algorithm
-    assert isinstance(algorithm, type(FAMILIES[family].algorithm))
+    assert type(algorithm).__name__ == type(FAMILIES[family].algorithm).__name__
     assert (experiment.games.game, experiment.network.torso) == ("CartPole-v1", "mlp")
     assert (algorithm.reward_clip, experiment.stop.until_score) == ("none", 475.0)
     assert preset(f"{family}-catch")[0] == PRESETS[f"{family}-catch"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_are_of_the_environment_and_end_when_it_is_solved(name: str) -> None:
+    experiment = for_environment(name, (1, 8), 1)  # its package may be missing here
+    assert experiment.games.game == name
+    assert experiment.stop.until_score is not None
+    experiment.algorithm.check(experiment.shape.datapoints)
 
 
 @pytest.mark.parametrize(

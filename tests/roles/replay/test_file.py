@@ -36,8 +36,8 @@ def store_of(sampling: Sampling, seed: int = 1, windows: int = 8, **others: str)
     return make_store(120, windows, LENGTH, 4, sampling, limiter, seed=seed, **others)
 
 
-def players(**others: str) -> list[Player]:
-    return [Player(0, games=2, **others), Player(1, games=2, **others)]
+def players(frame_type: str = "uint8") -> list[Player]:
+    return [Player(index, games=2, frame_type=frame_type) for index in range(2)]
 
 
 def go_on(

@@ -113,18 +113,20 @@ PQN_PONG = Experiment(
     stop=StopRule(steps=2_000_000, until_score=18.0),
 )
 
+FIRST_STEPS = DQN(
+    n=3,
+    double=True,
+    target_every=100,
+    epsilon_end=0.02,
+    epsilon_steps=10_000,
+    lr=1e-3,
+    lr_end=2e-4,
+    anneal_steps=80_000,
+)
+
 DQN_CATCH = replace(
     CATCH,
-    algorithm=DQN(
-        n=3,
-        double=True,
-        target_every=100,
-        epsilon_end=0.02,
-        epsilon_steps=10_000,
-        lr=1e-3,
-        lr_end=2e-4,
-        anneal_steps=80_000,
-    ),
+    algorithm=FIRST_STEPS,
     shape=Shape(actors=2, games=8, length=16, random_steps=1024),
     replay=ReplaySettings(capacity=50_000, minimum=1_000, windows=64, samples_per_insert=8.0),
     stop=StopRule(steps=100_000, until_score=0.95),
@@ -136,7 +138,7 @@ PRESETS: dict[str, Experiment] = {
     "dqn-catch": DQN_CATCH,
     "apex-catch": replace(
         DQN_CATCH,
-        algorithm=replace(DQN_CATCH.algorithm, explore="ladder"),
+        algorithm=replace(FIRST_STEPS, explore="ladder"),
         replay=replace(DQN_CATCH.replay, prioritized=True, beta_steps=80_000),
         stop=StopRule(steps=50_000),
     ),

@@ -11,22 +11,24 @@ from colobus.experiment.settings import Experiment, Shape
 from colobus.nets.config import NetworkSettings, TorsoName
 from colobus.roles.tracker import StopRule
 
+SMALL = APPO(
+    reward_clip="none",
+    entropy=0.01,
+    entropy_end=0.001,
+    epochs=6,
+    minibatch=256,
+    value_coefficient=0.1,
+    lr=1e-3,
+    lr_max=4e-3,
+    kl=0.03,
+    kl_end=0.01,
+    anneal_steps=200_000,
+)
+
 VECTOR = Experiment(
     games=GameSettings(game="CartPole-v1"),
     network=NetworkSettings(torso="mlp", width=64, stack=1, precision="float32"),
-    algorithm=APPO(
-        reward_clip="none",
-        entropy=0.01,
-        entropy_end=0.001,
-        epochs=6,
-        minibatch=256,
-        value_coefficient=0.1,
-        lr=1e-3,
-        lr_max=4e-3,
-        kl=0.03,
-        kl_end=0.01,
-        anneal_steps=200_000,
-    ),
+    algorithm=SMALL,
     shape=Shape(actors=2, games=8, length=64, random_steps=2048),
     stop=StopRule(steps=500_000),
 )
@@ -51,17 +53,47 @@ PRESETS: dict[str, Experiment] = {
     "CartPole-v1": replace(VECTOR, stop=StopRule(steps=500_000, until_score=475.0)),
 }
 
+RECIPES = {
+    "CartPole-v1": PRESETS["CartPole-v1"],
+    "Acrobot-v1": replace(
+        VECTOR,
+        games=GameSettings(game="Acrobot-v1"),
+        stop=StopRule(steps=500_000, until_score=-85.0),
+    ),
+    "LunarLander-v3": replace(
+        VECTOR,
+        games=GameSettings(game="LunarLander-v3"),
+        algorithm=replace(
+            SMALL,
+            gamma=0.995,
+            lam=0.97,
+            values="quantiles",
+            value_coefficient=0.5,
+            anneal_steps=600_000,
+        ),
+        shape=replace(VECTOR.shape, length=128),
+        stop=StopRule(steps=1_500_000, until_score=230.0),
+    ),
+    "minigrid:MiniGrid-DoorKey-5x5-v0": replace(
+        PIXELS,
+        games=GameSettings(game="minigrid:MiniGrid-DoorKey-5x5-v0"),
+        stop=StopRule(steps=500_000, until_score=0.94),
+    ),
+}
+"""Settings of environments by name. Most need a package that not everybody has (LunarLander-v3:
+gymnasium[box2d]), so they are no presets, which are made for lists and tests."""
+
 
 def for_environment(game: str, shape: tuple[int, int], planes: int) -> Experiment:
-    """Return the settings for an environment of Gymnasium that has no preset.
+    """Return the settings with which an environment of Gymnasium is learned by its name alone.
 
     Args:
         game: name of the environment.
         shape: (H of all planes together, W) of its frames.
         planes: channels of a picture.
     """
-    if game in PRESETS:
-        return PRESETS[game]
+    if game in RECIPES:
+        return RECIPES[game]
     height, width = shape
     base = VECTOR if height == 1 else PIXELS
     base = replace(base, games=GameSettings(game=game))
