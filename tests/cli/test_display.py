@@ -14,7 +14,12 @@ from rich.console import Console
 
 from colobus.cli import display as display_module
 from colobus.cli.display import Curve, Display, Printer, earlier_curve, small_curve
-from colobus.cli.words import (
+from colobus.core.timing import bounding_stage, clock
+from colobus.core.types import Traffic
+from colobus.roles.tracker import Status, StopRule, WorkersStatus
+from colobus.runtime.api import Active
+from colobus.training.pace import Pace
+from colobus.training.words import (
     about_workers,
     endings,
     number,
@@ -22,10 +27,6 @@ from colobus.cli.words import (
     time_left,
     trend,
 )
-from colobus.core.timing import bounding_stage, clock
-from colobus.core.types import Traffic
-from colobus.roles.tracker import Status, StopRule, WorkersStatus
-from colobus.runtime.api import Active
 
 
 def role(name: str, **seconds: float) -> Active:
@@ -71,7 +72,7 @@ def test_the_stage_that_bounds_the_speed(stages: dict[str, dict[str, float]], bo
 
 
 def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
-    shown = Display("t", StopRule(steps=100_000), printer(terminal=False)[0])
+    shown = Pace(StopRule(steps=100_000))
     learn, wait = 0.0, 0.0
     for second in range(0, 31):
         if second <= 15:
@@ -79,7 +80,7 @@ def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
         else:
             wait += 1.0
         steps = 1000 * min(second, 15) + 200 * max(second - 15, 0)
-        shown.watch(
+        shown.see(
             Status(steps=steps, seconds=float(second)),
             [
                 role("learner-0", learn=learn, wait_for_experience=wait),
@@ -92,10 +93,10 @@ def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
 
 def test_the_time_in_which_processes_were_started_does_not_count_for_the_rate() -> None:
     """After a resume the first status with a time has that of the run before."""
-    shown = Display("t", StopRule(steps=100_000), printer(terminal=False)[0])
-    shown.watch(Status(steps=50_000), [])
+    shown = Pace(StopRule(steps=100_000))
+    shown.see(Status(steps=50_000), [])
     for second in range(3):
-        shown.watch(Status(steps=50_000 + 700 * second, seconds=500.0 + second), ROLES)
+        shown.see(Status(steps=50_000 + 700 * second, seconds=500.0 + second), ROLES)
     assert shown.rate() == pytest.approx(700.0)
 
 
@@ -225,10 +226,10 @@ def test_the_panel_of_workers_says_how_they_are_doing_and_fits() -> None:
 
 
 def test_the_plain_line_of_workers() -> None:
-    shown = Display("t", StopRule(steps=1_000_000), printer(terminal=False)[0])
-    shown.watch(Status(steps=411_000, seconds=242.0), [])
-    shown.watch(bundled_status(), ROLES)
-    assert shown.plain(bundled_status()) == (
+    shown = Pace(StopRule(steps=1_000_000))
+    shown.see(Status(steps=411_000, seconds=242.0), [])
+    shown.see(bundled_status(), ROLES)
+    assert shown.line(bundled_status()) == (
         "430,080 steps, 1,908 datapoints/s, score 15.70, best 16.02, evaluated 17.28, 812 games, "
         "speed limited by learning, learns from games 1.2 updates old (at most 2), "
         "3 of 4 workers active, 7.5 % of gradients dropped, 2.5 % taken by some servers only, "

@@ -22,7 +22,6 @@ from colobus.cli.display import Display, Printer
 from colobus.cli.experiment_flags import resolve
 from colobus.cli.main import run
 from colobus.cli.train import Train, launched
-from colobus.cli.words import how_it_went, how_to_go_on, where_everything_is
 from colobus.core.errors import ColobusError, printable
 from colobus.experiment.presets import preset
 from colobus.roles.tracker import Status, StopRule, TrackerSettings
@@ -30,6 +29,7 @@ from colobus.runtime.api import Active
 from colobus.training.callbacks import Alarms
 from colobus.training.run import train
 from colobus.training.start import least_steps
+from colobus.training.words import how_it_went, how_to_go_on, where_everything_is
 from conftest import catch
 from helpers.launching import CATCH, complete
 
@@ -246,7 +246,7 @@ def test_while_processes_are_started_it_says_what_it_waits_for(
         raise colobus.ColobusError("that is enough")
 
     monkeypatch.setattr("colobus.cli.train.train", starting)
-    monkeypatch.setattr("colobus.cli.display.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("colobus.training.pace.FIRST_SECONDS", 0.0)
     assert run(["train", "catch", "--on", "ray", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().out
     assert "before the first update · waiting for the processes of the run" in said
@@ -348,7 +348,7 @@ def test_the_command_to_go_on_has_what_the_run_does_not_keep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where it ran, and the stop rule of a later start: neither is in config.json."""
-    monkeypatch.setattr("colobus.cli.words.program", lambda: "colobus")
+    monkeypatch.setattr("colobus.training.words.program", lambda: "colobus")
     folder = Path("runs/my pong")
 
     def again(*words: str) -> str:

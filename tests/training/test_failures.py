@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from colobus.cli.interrupts import GIVE_UP_SECONDS, NAMES, Interrupts
-from colobus.cli.words import how_it_stopped
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import Stalled
 from colobus.core.files import read_lines
@@ -29,6 +28,7 @@ from colobus.training import run
 from colobus.training import runtimes as module
 from colobus.training.callbacks import StopTraining
 from colobus.training.run import train
+from colobus.training.words import how_it_stopped
 from conftest import catch
 from helpers.launching import CATCH, LONG, colobus, complete, finish, start, wait_until
 

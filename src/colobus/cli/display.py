@@ -6,14 +6,12 @@ It shares the machine with training, so it redraws twice a second and draws litt
 from __future__ import annotations
 
 import os
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rich.bar import Bar
 from rich.console import Console, Group, RenderableType
@@ -23,33 +21,27 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from colobus.cli.words import (
+from colobus.core.errors import printable
+from colobus.core.timing import clock
+from colobus.roles.tracker import WINDOW, Status, StopRule
+from colobus.runs.curves import read_metrics
+from colobus.runtime.api import Active
+from colobus.training.pace import Pace
+from colobus.training.words import (
     Ending,
     about_workers,
     doing,
-    endings,
     number,
     progress,
     time_left,
     unit,
 )
-from colobus.core.errors import printable
-from colobus.core.timing import bounding_stage, clock
-from colobus.roles.tracker import WINDOW, Status, StopRule
-from colobus.runs.curves import read_metrics
-from colobus.runtime.api import Active
 
 if TYPE_CHECKING:
     from colobus.report.format import Table as ReportTable
 
 LEAST_SIZE = (40, 12)
 """Columns and rows of a terminal for a live panel; a smaller one gets plain lines."""
-
-LINE_SECONDS = 10.0
-"""Between lines where output is no terminal."""
-
-RECENT = 10.0
-"""Seconds that rates are taken over."""
 
 EARLIER = 1000
 """Points of the curve before a resume."""
@@ -146,14 +138,6 @@ class Printer:
             yield report
 
 
-class Load(NamedTuple):
-    """Seconds by stage of every active role at a moment."""
-
-    seconds: float
-    steps: int
-    stages: dict[str, dict[str, float]]
-
-
 class Display:
     """Shows a run's status; give `watch` to `colobus.training.run.train`.
 
@@ -175,11 +159,9 @@ class Display:
     ) -> None:
         self._title, self._stop, self._printer = title, stop, printer
         self._earlier, self._then = earlier, then
-        self._evaluations: list[tuple[float, float]] = []  # seconds, mean
-        self._loads: deque[Load] = deque()
+        self._pace = Pace(stop)
         self._live: Live | None = None
         self._broken = False
-        self._last_line = time.monotonic()
 
     def __enter__(self) -> Display:
         if self._printer.live:
@@ -204,22 +186,13 @@ class Display:
         self._then()
 
     def _show(self, status: Status, active: Sequence[Active]) -> None:
-        if self._loads and not self._loads[-1].seconds:
-            self._loads.clear()  # of a time when processes were started and the clock not told
-        stages = {role.name: dict(role.clock.seconds) for role in active}
-        self._loads.append(Load(status.seconds, status.steps, stages))
-        while len(self._loads) > 2 and status.seconds - self._loads[1].seconds > RECENT:
-            self._loads.popleft()
-        told = self._evaluations[-1][1] if self._evaluations else None
-        if status.evaluated is not None and status.evaluated != told:
-            self._evaluations.append((status.seconds, status.evaluated))
+        self._pace.see(status, active)
         if self._live:
             panel = self.panel(status, active)
             with survived():
                 self._live.update(panel, refresh=True)
-        elif time.monotonic() - self._last_line >= LINE_SECONDS:
-            self._last_line = time.monotonic()
-            self._printer.line(self.plain(status, active))
+        elif self._pace.is_due():
+            self._printer.line(self._pace.line(status, active))
 
     def panel(self, status: Status, active: Sequence[Active]) -> Panel:
         """Return the panel for a terminal of this size."""
@@ -227,7 +200,7 @@ class Display:
         height = console.height
         width = min(console.width, WIDEST)
         inner = width - 4
-        rows = self._bar(self.endings(status), inner)
+        rows = self._bar(self._pace.endings(status), inner)
         room = height - 3 - len(rows)  # the frame, and the line of the cursor
         wide = inner >= BESIDE
         curve = [] if console.options.ascii_only else self.curve(status)
@@ -282,9 +255,9 @@ class Display:
             wanted = stop.until_evaluated
             goal = f" of {wanted:g}" if isinstance(wanted, float | int) else ""
             score.append(f" · evaluated {number(status.evaluated)}{goal}")
-        speed = f"{self.rate():,.0f} {unit(status)}/s"
+        speed = f"{self._pace.rate():,.0f} {unit(status)}/s"
         lines = [Text(f"{status.steps:,} steps · {clock(status.seconds)} · {speed}"), score]
-        said = " · ".join(doing(status, active, self.bound()))
+        said = " · ".join(doing(status, active, self._pace.bound()))
         lines.append(Text(said, "dim" if status.version else "yellow"))
         if status.workers:
             lines.append(Text(" · ".join(about_workers(status.workers))))
@@ -294,46 +267,10 @@ class Display:
             line.no_wrap, line.overflow = False, "fold"
         return lines
 
-    def endings(self, status: Status) -> list[Ending]:
-        """Return how near each rule of the run is; see `colobus.cli.words.endings`."""
-        return endings(status, self._stop, self.rate(), self._evaluations)
-
     def curve(self, status: Status) -> Curve:
         """Return the curve of the run, with what it was before the run was resumed."""
         begin = status.curve[0][0] if status.curve else status.steps + 1
         return [*(point for point in self._earlier if point[0] < begin), *status.curve]
-
-    def plain(self, status: Status, active: Sequence[Active] = ()) -> str:
-        """Return the status in one line."""
-        ends = self.endings(status)
-        parts = [
-            f"{status.steps:,} steps",
-            f"{self.rate():,.0f} {unit(status)}/s",
-            f"score {number(status.score)}",
-            f"best {number(status.best)}",
-            *([] if status.evaluated is None else [f"evaluated {number(status.evaluated)}"]),
-            f"{status.games:,} games",
-            *doing(status, active, self.bound()),
-            *(about_workers(status.workers) if status.workers else []),
-            progress(ends),
-            time_left(ends),
-        ]
-        return ", ".join(filter(None, parts))
-
-    def rate(self) -> float:
-        """Return steps per second of late."""
-        first, last = self._loads[0], self._loads[-1]
-        return (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
-
-    def bound(self) -> str:
-        """Return the stage that bounds the speed of late."""
-        first, last = self._loads[0].stages, self._loads[-1].stages
-        return bounding_stage(
-            {
-                role: {name: s - first.get(role, {}).get(name, 0.0) for name, s in stages.items()}
-                for role, stages in last.items()
-            }
-        )
 
 
 def _losses(values: dict[str, float]) -> list[str]:

@@ -26,7 +26,6 @@ from colobus.cli.experiment_flags import (
     resolve,
 )
 from colobus.cli.flags import print_json
-from colobus.cli.words import stop_in_words
 from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
 from colobus.core.errors import ColobusError, printable
 from colobus.core.fields import shown
@@ -45,6 +44,7 @@ from colobus.runtime.graph import Node, RoleGraph
 from colobus.runtime.system import peak_memory
 from colobus.training.start import Start, check_game, make_network
 from colobus.training.topology import make_graph
+from colobus.training.words import stop_in_words
 
 
 class Part(NamedTuple):

@@ -20,14 +20,6 @@ from colobus.cli.experiment_flags import (
 )
 from colobus.cli.flags import check_run, print_json, value_of
 from colobus.cli.interrupts import Interrupts
-from colobus.cli.words import (
-    has_checkpoint,
-    how_it_stopped,
-    how_it_went,
-    how_to_go_on,
-    opening,
-    where_everything_is,
-)
 from colobus.core.checkpoint import Check, newest_checkpoint
 from colobus.core.errors import ColobusError, RoleFailed, Stalled
 from colobus.core.fields import given
@@ -40,6 +32,14 @@ from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster
 from colobus.training.run import Result, train
 from colobus.training.runtimes import RuntimeName, launcher
+from colobus.training.words import (
+    has_checkpoint,
+    how_it_stopped,
+    how_it_went,
+    how_to_go_on,
+    opening,
+    where_everything_is,
+)
 
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""

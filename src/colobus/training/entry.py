@@ -26,6 +26,8 @@ from colobus.runtime.groups import Cluster
 from colobus.runtime.system import usable_cores
 from colobus.training import run
 from colobus.training.callbacks import Callbacks
+from colobus.training.pace import ProgressLine
+from colobus.training.words import how_it_stopped, how_it_went, opening
 
 
 def preset(name: str, **settings: Any) -> Experiment:
@@ -70,6 +72,7 @@ def train(
     cuda_graphs: bool = True,
     act_with: ActWith = "torch",
     log: Callable[[str], None] = print,
+    progress: bool = True,
     **settings: Any,
 ) -> run.Result:
     """Train an agent; return how the run ended. ``colobus.load(result.folder)`` is the agent.
@@ -104,6 +107,8 @@ def train(
         cuda_graphs: record the steps of learning and acting on a GPU as CUDA graphs.
         act_with: "torch", or "onnx" for ONNX Runtime, which computes actors' networks on the CPU.
         log: takes lines for the user.
+        progress: tell what begins, how it goes and how it went: in a line that changes in place
+            on a terminal and in a notebook, else by a line every ten seconds.
         settings: further settings by their names (see `preset`).
 
     A callback that raises `StopTraining` ends the run. Another error in a callback is reported
@@ -145,16 +150,28 @@ def train(
         experiment = for_cores(experiment, base, wide, gpu)
     if resume is not None:
         check_resumed(experiment, base, "resume", "the stop rule")
-    return run.train(
+    line = ProgressLine(experiment.stop, log)
+    if progress:
+        on = "threads" if cluster is None else "ray"
+        log(opening(experiment, folder, resume is not None, on, cluster or Cluster()))
+    result = run.train(
         experiment,
         folder,
         name,
         resume is not None,
-        log=log,
+        line.watch if progress else None,
+        line.log,
         cluster=cluster,
         callbacks=callbacks,
         devices=Devices(device, act_device, cuda_graphs, act_with),
     )
+    if progress:
+        again = f"colobus.train(resume={str(folder)!r})"
+        ended, why = how_it_went(result.status), result.stopped or "Ctrl-C"
+        if result.interrupted or result.stopped:
+            ended = how_it_stopped(folder, again, result.steps, why, result.saved)
+        line.log(ended)
+    return result
 
 
 def with_settings(experiment: Experiment, **settings: Any) -> Experiment:

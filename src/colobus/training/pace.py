@@ -1,0 +1,150 @@
+"""How a run goes of late, in a line: its speed, what bounds it, and when it will end."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from colobus.core.timing import bounding_stage
+from colobus.roles.tracker import Status, StopRule
+from colobus.runtime.api import Active
+from colobus.training.words import (
+    Ending,
+    about_workers,
+    doing,
+    endings,
+    number,
+    progress,
+    time_left,
+    unit,
+)
+
+FIRST_SECONDS = 1.5
+"""Until the first line where output is no terminal …"""
+
+LINE_SECONDS = 10.0
+"""… and between further ones."""
+
+RECENT = 10.0
+"""Seconds that rates are taken over."""
+
+
+class Load(NamedTuple):
+    """Seconds by stage of every active role at a moment."""
+
+    seconds: float
+    steps: int
+    stages: dict[str, dict[str, float]]
+
+
+class Pace:
+    """Looks at a run about twice a second and says how it goes.
+
+    Args:
+        stop: the run's stop rule.
+    """
+
+    def __init__(self, stop: StopRule) -> None:
+        self._stop = stop
+        self._evaluations: list[tuple[float, float]] = []  # seconds, mean
+        self._loads: deque[Load] = deque()
+        self._due = time.monotonic() + FIRST_SECONDS
+
+    def see(self, status: Status, active: Sequence[Active]) -> None:
+        """Take the status of the run and its active roles."""
+        if self._loads and not self._loads[-1].seconds:
+            self._loads.clear()  # of a time when processes were started and the clock not told
+        stages = {role.name: dict(role.clock.seconds) for role in active}
+        self._loads.append(Load(status.seconds, status.steps, stages))
+        while len(self._loads) > 2 and status.seconds - self._loads[1].seconds > RECENT:
+            self._loads.popleft()
+        told = self._evaluations[-1][1] if self._evaluations else None
+        if status.evaluated is not None and status.evaluated != told:
+            self._evaluations.append((status.seconds, status.evaluated))
+
+    def is_due(self) -> bool:
+        """Return whether it is time for a line, and count it as written then."""
+        now = time.monotonic()
+        if now < self._due:
+            return False
+        self._due = now + LINE_SECONDS
+        return True
+
+    def endings(self, status: Status) -> list[Ending]:
+        """Return how near each rule of the run is; see `colobus.training.words.endings`."""
+        return endings(status, self._stop, self.rate(), self._evaluations)
+
+    def line(self, status: Status, active: Sequence[Active] = ()) -> str:
+        """Return the status in one line."""
+        ends = self.endings(status)
+        parts = [
+            f"{status.steps:,} steps",
+            f"{self.rate():,.0f} {unit(status)}/s",
+            f"score {number(status.score)}",
+            f"best {number(status.best)}",
+            *([] if status.evaluated is None else [f"evaluated {number(status.evaluated)}"]),
+            f"{status.games:,} games",
+            *doing(status, active, self.bound()),
+            *(about_workers(status.workers) if status.workers else []),
+            progress(ends),
+            time_left(ends),
+        ]
+        return ", ".join(filter(None, parts))
+
+    def rate(self) -> float:
+        """Return steps per second of late."""
+        first, last = self._loads[0], self._loads[-1]
+        return (last.steps - first.steps) / max(last.seconds - first.seconds, 1e-9)
+
+    def bound(self) -> str:
+        """Return the stage that bounds the speed of late."""
+        first, last = self._loads[0].stages, self._loads[-1].stages
+        return bounding_stage(
+            {
+                role: {name: s - first.get(role, {}).get(name, 0.0) for name, s in stages.items()}
+                for role, stages in last.items()
+            }
+        )
+
+
+class ProgressLine:
+    """Says how a run goes, for programs and notebooks; its `watch` is for `run.train`.
+
+    On a terminal and in a notebook one line changes in place; elsewhere, and where the lines of a
+    run are not printed, there is a line now and then.
+
+    Args:
+        stop: the run's stop rule.
+        log: takes lines for the user.
+    """
+
+    def __init__(self, stop: StopRule, log: Callable[[str], None]) -> None:
+        self._pace, self._log = Pace(stop), log
+        notebook = "ipykernel" in sys.modules
+        self._in_place = log is print and (notebook or sys.stdout.isatty())
+        self._most = 10_000 if notebook else shutil.get_terminal_size().columns - 1
+        self._shown = 0  # characters of the line in place
+
+    def watch(self, status: Status, active: Sequence[Active]) -> None:
+        """Say how the run goes, if it is time."""
+        self._pace.see(status, active)
+        if self._in_place:
+            self._show(self._pace.line(status, active)[: self._most])
+        elif self._pace.is_due():
+            self._log(self._pace.line(status, active))
+
+    def log(self, line: str) -> None:
+        """Write a line that stays."""
+        if self._shown:
+            self._show("")
+        self._log(line)
+
+    def _show(self, text: str) -> None:
+        """Put a text in place of the one before."""
+        sys.stdout.write(f"\r{text:<{self._shown}}" + ("" if text else "\r"))
+        sys.stdout.flush()
+        self._shown = len(text)
