@@ -5,20 +5,20 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
-from colobus.cli import display as display_module
 from colobus.cli.display import Curve, Display, Printer, earlier_curve, small_curve
 from colobus.core.timing import bounding_stage, clock
 from colobus.core.types import Traffic
 from colobus.roles.tracker import Status, StopRule, WorkersStatus
 from colobus.runtime.api import Active
-from colobus.training.pace import Pace
+from colobus.training.pace import Pace, ProgressLine
 from colobus.training.words import (
     about_workers,
     endings,
@@ -167,20 +167,49 @@ def test_the_panel_says_everything_and_fits() -> None:
 def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     fake: Any = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr(display_module, "time", fake)
+    monkeypatch.setattr("colobus.training.pace.time", fake)
     to, file = printer(terminal=False)
     with Display("pong", StopRule(steps=1_000_000), to) as shown:
         for second in range(31):
             now[0] = 100.0 + second
             shown.watch(Status(steps=2000 * second, seconds=float(second)), ROLES)
     lines = file.getvalue().splitlines()
-    assert len(lines) == 3  # after 10, 20 and 30 seconds
-    assert lines[0] == (
-        "20,000 steps, 2,000 steps/s, score none, best none, 0 games, before the first update · "
+    assert len(lines) == 3  # after 2, 12 and 22 seconds
+    assert lines[1] == (
+        "24,000 steps, 2,000 steps/s, score none, best none, 0 games, before the first update · "
         "learners: waiting for games to learn from · actors: playing, 2 % of 1,000,000 steps, "
-        "8:10 left"
+        "8:08 left"
     )
     assert "\x1b" not in file.getvalue()
+
+
+@pytest.mark.parametrize("where", ["terminal", "notebook", "pipe", "own log"])
+def test_the_line_of_a_program_changes_in_place_where_that_is_shown(
+    where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, own = [100.0], list[str]()
+    fake: Any = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("colobus.training.pace.time", fake)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: where in ("terminal", "own log"))
+    monkeypatch.setenv("COLUMNS", "40")
+    if where == "notebook":
+        monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    line = ProgressLine(StopRule(steps=1_000_000), own.append if where == "own log" else print)
+    for second in range(4):
+        now[0] = 100.0 + second
+        line.watch(Status(steps=2000 * second, seconds=float(second)), ROLES)
+    line.log("the end")
+    said = capsys.readouterr().out
+    if where in ("pipe", "own log"):  # after 2 seconds
+        (first, last) = own or said.splitlines()
+        assert first.startswith("4,000 steps, 2,000 steps/s, score none")
+        assert last == "the end"
+        return
+    *shown, cleared, end = said.split("\r")[1:]
+    assert [one.split(" steps")[0] for one in shown] == ["0", "2,000", "4,000", "6,000"]
+    assert (cleared.strip(), end) == ("", "the end\n")
+    assert len(cleared) >= len(shown[-1])
+    assert all(len(one) <= 39 for one in shown) == (where == "terminal")
 
 
 def bundled_status() -> Status:

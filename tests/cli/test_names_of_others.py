@@ -213,7 +213,7 @@ def test_an_old_flag_works_and_says_its_new_name(capsys: pytest.CaptureFixture[s
 def test_an_old_argument_works_and_says_its_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
     given, lines = dict[str, Any](), list[str]()
     monkeypatch.setattr("colobus.training.run.train", lambda *_, **kwargs: given.update(kwargs))
-    colobus.train("catch", graphs=False, log=lines.append)
+    colobus.train("catch", graphs=False, log=lines.append, progress=False)
     assert not given["devices"].cuda_graphs
     assert lines == ["graphs: is called cuda_graphs now"]
 

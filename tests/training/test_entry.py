@@ -183,12 +183,34 @@ def test_what_the_name_of_a_game_implies_is_told(monkeypatch: pytest.MonkeyPatch
     """As on the command line; nothing is trained here."""
     monkeypatch.setattr("colobus.training.run.train", lambda *_, **__: None)
     lines: list[str] = []
-    colobus.train("ALE/Pong-v5", log=lines.append)
-    colobus.train("pong", env="BreakoutNoFrameskip-v4", log=lines.append)
-    colobus.train(env="helpers.gym_toys:grid", log=lines.append)
-    colobus.train("pong", log=lines.append)
+    colobus.train("ALE/Pong-v5", log=lines.append, progress=False)
+    colobus.train("pong", env="BreakoutNoFrameskip-v4", log=lines.append, progress=False)
+    colobus.train(env="helpers.gym_toys:grid", log=lines.append, progress=False)
+    colobus.train("pong", log=lines.append, progress=False)
     assert [line.split(" (")[0] for line in lines] == [
         "ALE/Pong-v5 implies sticky actions 0.25",
         "BreakoutNoFrameskip-v4 implies sticky actions 0",
         "helpers.gym_toys:grid: the agent observes 'image', not 'direction'",
     ]
+
+
+def test_a_run_tells_what_begins_and_how_it_went_unless_told_not_to(tmp_path: Path) -> None:
+    lines: list[str] = []
+    result = colobus.train("catch", tmp_path / "run", steps=3000, log=lines.append)
+    assert lines[0] == (
+        f"learning catch into {tmp_path}/run: 2 actors x 8 games, 1 learner; until 3,000 steps"
+    )
+    assert lines[-1].startswith(f"{result.steps:,} steps in 0:")
+
+    def stop(_: object) -> None:
+        raise colobus.StopTraining("enough")
+
+    more: dict[str, Any] = {"resume": tmp_path / "run", "steps": 10**6, "on_update": stop}
+    colobus.train(**more, log=lines.append)
+    assert lines[-1] == (
+        f"stopped by enough at {colobus.load(tmp_path / 'run').checkpoint.steps:,} steps, all "
+        f"saved; go on with: colobus.train(resume='{tmp_path}/run')"
+    )
+    told = len(lines)
+    colobus.train(**more, log=lines.append, progress=False)
+    assert [line for line in lines[told:] if not line.startswith("going on from ")] == []
