@@ -23,20 +23,14 @@ head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' >"$RAY_AUTH_TOKEN_PATH"
 pid="$RAY_AUTH_TOKEN_PATH.pid"
 trap 'rm -f "$RAY_AUTH_TOKEN_PATH" "$pid"' EXIT
 
-# A run that has checkpoints goes on: --out FOLDER becomes --resume FOLDER, without the preset.
-words=("$@")
-for ((i = 1; i < $#; i++)); do
-    if [ "${words[i]}" = --out ] && ls "${words[i + 1]}"/checkpoints/*.json >/dev/null 2>&1; then
-        words=(--resume "${words[i + 1]}")
-        break
-    fi
-done
+# A run that has a folder goes on with every submission of the same words.
+case " $* " in *" --out "* | *" --out="*) set -- "$@" --resume-or-start ;; esac
 
 # Ray on every node, and the command on the first one, whose process this script can signal alone.
 srun ray symmetric-run --address "$address" --min-nodes "$SLURM_JOB_NUM_NODES" \
     --num-cpus "$SLURM_CPUS_ON_NODE" -- \
     bash -c 'echo $$ >"$0"; exec colobus train "$@"' "$pid" \
-    "${words[@]}" --on ray --address "$address" &
+    "$@" --on ray --address "$address" &
 trap 'kill -TERM "$(cat "$pid")"' TERM # two minutes before the end: the run is saved
 wait $!
 wait $!

@@ -156,25 +156,30 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     return Wanted(flags, experiment, base, note, "-".join(filter(None, (first, env))) or name)
 
 
-def resolve_again(kind: type[F], command: str, args: Sequence[str], base: Experiment) -> Wanted:
+def resolve_again(
+    kind: type[F], command: str, args: Sequence[str], base: Experiment, either: bool = False
+) -> Wanted:
     """Return a command's flags on top of the settings of an earlier run.
+
+    With ``either`` they are those of the command that began it: its name stands first, and --cores
+    has chosen settings that hold on.
 
     Raises:
         ColobusError: if a setting differs from the run's that may not change any more.
     """
     about = f"The defaults are those of the run. {EVERYTHING} shows all flags."
     flags = parse_onto(kind, command, args, base, StopRule(), about)
-    if flags.name or flags.env:
+    if (flags.name or flags.env) and not either:
         raise ColobusError(
             f"{flags.name or flags.env!r} with --resume: the run knows its game; leave the name out"
         )
     for given_flag, value in (("--algorithm", flags.algorithm_class), ("--cores", flags.cores)):
-        if value:
+        if value and not either:
             raise ColobusError(
                 f"{given_flag} {value} with --resume: a run's settings are fixed by its config.json"
             )
     experiment = with_target(experiment_of(flags, base))
-    check_resumed(experiment, base, "--resume", STOP_FLAGS)
+    check_resumed(experiment, base, "--resume", STOP_FLAGS, "--from")
     check_effect(experiment, base)
     check(experiment)
     return Wanted(flags, experiment, base, "", "")

@@ -151,20 +151,13 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
     """Train one run from where it is to its end; Ctrl-C saves it and is a KeyboardInterrupt."""
     from colobus.cli.display import Display, earlier_curve
     from colobus.cli.train import already_over
-    from colobus.core.checkpoint import list_checkpoints
-    from colobus.core.files import locked
-    from colobus.runs.folder import CHECKPOINTS, is_run
     from colobus.training.run import train
+    from colobus.training.start import may_go_on
 
     folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
-    files = list_checkpoints(folder / CHECKPOINTS)
-    resume = any(path.with_suffix(".json").is_file() for path in files)  # written after the tensors
+    resume = may_go_on(folder, printer.line)
     if resume and already_over(folder, experiment.stop):
         return
-    if not resume and is_run(folder):
-        with locked(folder, f"the run {folder}", printer.line):
-            aside = set_aside(folder)
-        printer.line(f"{folder} has no checkpoint to go on from: it is kept as {aside}")
     earlier = earlier_curve(folder) if resume else ()
     title = f"{game}, seed {seed} · {folder}"
     display = Display(title, experiment.stop, printer, earlier, interrupts.raise_if_any)
@@ -172,14 +165,6 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
         result = train(experiment, folder, game, resume, display.watch, printer.line)
     if result.interrupted:
         raise KeyboardInterrupt
-
-
-def set_aside(folder: Path) -> Path:
-    """Rename a folder so that it is no run of the suite any more; return the new path."""
-    number = 1
-    while (aside := folder.with_name(f".{folder.name}-{number}")).exists():
-        number += 1
-    return folder.rename(aside)
 
 
 def _in_words(entry: LedgerLine) -> str:

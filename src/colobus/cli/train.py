@@ -40,6 +40,7 @@ from colobus.training.words import (
     opening,
     where_everything_is,
 )
+from colobus.training.start import may_go_on, newest_of
 
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""
@@ -53,6 +54,9 @@ class Train(ExperimentFlags):
     """Folder of the run; must be new or empty (default: runs/NAME-1, or the next free number)."""
     resume: Path | None = None
     """Continue the run in this folder from its newest complete checkpoint."""
+    resume_or_start: bool = False
+    """Continue the run in --out (default: the last of runs/NAME-1, NAME-2 …), or begin it if there
+    is nothing to go on from: the same command can be given again and again."""
     on: RuntimeName = "threads"
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
     devices: Devices = field(default_factory=Devices)
@@ -65,24 +69,30 @@ class Train(ExperimentFlags):
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
+    printer = Printer(to_stderr="--json" in args)
     given = value_of("--resume", args)
-    resumed = Path(given) if given else None
+    resumed, either = Path(given) if given else None, False
     if resumed is None:
         wanted = resolve(Train, "train", args)
-        folder, name = wanted.flags.out or free_folder(wanted.name), wanted.name
-    else:
+        either = wanted.flags.resume_or_start
+        folder, name = wanted.flags.out or free_folder(wanted.name, either), wanted.name
+        resumed = folder if either and may_go_on(folder, printer.line) else None
+    if resumed is not None:
         check_run(resumed)
         config = read_config(resumed)
-        wanted = resolve_again(Train, "train", args, config.experiment)
+        if either and config.name != name:
+            raise ColobusError(
+                f"--out {folder}: is a run of {config.name}, not of {name}; name another folder"
+            )
+        wanted = resolve_again(Train, "train", args, config.experiment, either)
         folder, name = resumed, config.name
     check_cluster_flags(wanted.flags.cluster, wanted.flags.on)
     place(wanted.flags.devices, on_ray=wanted.flags.on == "ray")
-    if resumed and wanted.flags.out:
+    if resumed and wanted.flags.out and not either:
         raise ColobusError(
             f"--out {wanted.flags.out}: has an effect only in a new run; --resume goes on in "
             "the run's own folder"
         )
-    printer = Printer(to_stderr=wanted.flags.json)
     if wanted.note:
         printer.line(wanted.note)
     if resumed and (over := already_over(folder, wanted.experiment.stop, check_of(config))):
@@ -93,9 +103,9 @@ def main(args: Sequence[str]) -> int:
         if wanted.flags.json:
             print_json(told)
         return 0
-    again = how_to_go_on(args, resumed is not None, folder, launched(wanted.flags))
+    again = how_to_go_on(args, either or resumed is not None, folder, launched(wanted.flags))
     with Interrupts(say=printer.line) as interrupts:
-        return _train(wanted, folder, name, again, printer, interrupts)
+        return _train(wanted, folder, name, resumed is not None, again, printer, interrupts)
 
 
 def launched(flags: Train) -> list[str]:
@@ -110,7 +120,7 @@ def launched(flags: Train) -> list[str]:
 
 def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> str:
     """Return which part of the stop rule the newest checkpoint fulfils, or ""."""
-    _, checkpoint, _ = newest_checkpoint(folder / CHECKPOINTS, check)
+    _, checkpoint, _ = newest_of(folder, check)
     minutes = float(checkpoint.counters.get("seconds", 0.0)) / 60
     recent = checkpoint.counters.get("recent_scores", [])
     score = float(checkpoint.counters.get("score") or 0.0)
@@ -135,10 +145,16 @@ def process_start() -> float:
 
 
 def _train(
-    wanted: Wanted, folder: Path, name: str, again: str, printer: Printer, interrupts: Interrupts
+    wanted: Wanted,
+    folder: Path,
+    name: str,
+    resume: bool,
+    again: str,
+    printer: Printer,
+    interrupts: Interrupts,
 ) -> int:
     """Train, then finish; a signal ends either in good order."""
-    result = _learn(wanted, folder, name, again, printer, interrupts)
+    result = _learn(wanted, folder, name, resume, again, printer, interrupts)
     failure: Exception | None = None
     status, stopped = result.status, bool(interrupts.signal)
     if stopped and has_checkpoint(folder):  # half an update counts already, but cannot be kept
@@ -176,10 +192,16 @@ def _train(
 
 
 def _learn(
-    wanted: Wanted, folder: Path, name: str, again: str, printer: Printer, interrupts: Interrupts
+    wanted: Wanted,
+    folder: Path,
+    name: str,
+    resume: bool,
+    again: str,
+    printer: Printer,
+    interrupts: Interrupts,
 ) -> Result:
     """Train with the display on; signals wait for the edges where nothing is lost."""
-    resume, experiment = wanted.flags.resume is not None, wanted.experiment
+    experiment = wanted.experiment
     earlier = earlier_curve(folder) if resume else ()
     title, then = f"{name} · {folder}", interrupts.raise_if_any
     display = Display(title, experiment.stop, printer, earlier, then)

@@ -152,7 +152,9 @@ def differing(experiment: Experiment, base: Experiment) -> list[str]:
     return [flag(name, group) for group, name in _changed(experiment, base)]
 
 
-def check_resumed(experiment: Experiment, base: Experiment, resume: str, stop: str) -> None:
+def check_resumed(
+    experiment: Experiment, base: Experiment, resume: str, stop: str, start: str
+) -> None:
     """Raise ColobusError if a setting differs that is fixed by the run's config.json.
 
     Args:
@@ -160,6 +162,7 @@ def check_resumed(experiment: Experiment, base: Experiment, resume: str, stop: s
         base: as the run has it.
         resume: what resumes, in the message.
         stop: what the stop rule is called there.
+        start: what begins a new run with the weights of another.
     """
     kept = replace(
         base, stop=experiment.stop, tracker=experiment.tracker, sidecars=experiment.sidecars
@@ -167,7 +170,8 @@ def check_resumed(experiment: Experiment, base: Experiment, resume: str, stop: s
     if fixed := differing(experiment, kept):
         raise ColobusError(
             f"{', '.join(fixed)} with {resume}: a run's settings are fixed by its config.json; "
-            f"only {stop}, checkpoints and sidecars may change"
+            f"only {stop}, checkpoints and sidecars may change; {start} begins a new run with "
+            "these weights and other settings"
         )
 
 

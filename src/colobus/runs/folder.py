@@ -30,6 +30,9 @@ EVALUATIONS, VIDEOS, TENSORBOARD = "eval", "videos", "tensorboard"
 CURVE, FILM, RECONSTRUCTION = "curve.png", "film.mp4", "reconstruction.png"
 """Pictures that people look at."""
 
+OWN = {CHECKPOINTS, BUFFERS, EVALUATIONS, VIDEOS, TENSORBOARD, METRICS, EPISODES, EVENTS}
+"""What may lie in the folder of a run that was killed while it began."""
+
 EVALUATION = "evaluation.json"
 """The evaluation of an exported agent."""
 
@@ -89,21 +92,31 @@ def check_new(folder: Path) -> None:
         raise ColobusError(f"--out {folder}: is a file; name a folder")
 
 
-def free_folder(name: str) -> Path:
-    """Return runs/NAME-N with the first N that is not there."""
+def free_folder(name: str, again: bool = False) -> Path:
+    """Return runs/NAME-N with the first N that is not there; the one before that, ``again``."""
     slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()
     number = 1
     while (folder := Path("runs") / f"{slug}-{number}").exists():
         number += 1
-    return folder
+    return folder.with_name(f"{slug}-{number - 1}") if again and number > 1 else folder
+
+
+def set_aside(folder: Path) -> Path:
+    """Rename a folder so that it is no run any more; return the new path."""
+    number = 1
+    while (aside := folder.with_name(f".{folder.name}-{number}")).exists():
+        number += 1
+    return folder.rename(aside)
 
 
 def check_empty(folder: Path) -> None:
     """Raise ColobusError if there is anything in the folder of a new run but its lock."""
     if any(path.name != LOCK for path in folder.iterdir()):
         again = ""
-        if (folder / CONFIG).exists():
+        if any(folder.glob(f"{CHECKPOINTS}/*.json")):
             again = f", or go on with --resume {shlex.quote(str(folder))}"
+        elif (folder / CONFIG).exists():
+            again = ", or begin that run anew with --resume-or-start"
         raise ColobusError(f"--out {folder}: the folder is not empty; name a new one{again}")
 
 

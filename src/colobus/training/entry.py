@@ -28,6 +28,7 @@ from colobus.training import run
 from colobus.training.callbacks import Callbacks
 from colobus.training.pace import ProgressLine
 from colobus.training.words import how_it_stopped, how_it_went, opening
+from colobus.training.start import may_go_on
 
 
 def preset(name: str, **settings: Any) -> Experiment:
@@ -62,6 +63,7 @@ def train(
     until_score: float | None = None,
     seed: int | None = None,
     resume: str | Path | None = None,
+    resume_or_start: bool = False,
     on_update: Callable[[Status], object] | None = None,
     on_episode: Callable[[Episode], object] | None = None,
     on_checkpoint: Callable[[Path], object] | None = None,
@@ -97,6 +99,8 @@ def train(
         seed: of all random numbers.
         resume: folder of a run that goes on from its newest complete checkpoint, instead of
             ``what`` and ``out``. Only the stop rule, checkpoints and sidecars may be changed.
+        resume_or_start: go on with the run in ``out`` (default: the last of runs/NAME-1, NAME-2 …),
+            or begin it if there is nothing to go on from: the same call twice goes on.
         on_update: called about twice a second with the status of the run.
         on_episode: called with every episode that has ended.
         on_checkpoint: called with the path of every new checkpoint.
@@ -128,28 +132,35 @@ def train(
     if make_env is not None and env is not None:
         raise ColobusError(f"env {env!r} with make_env: both say which environment; leave out one")
     if resume is not None:
-        if what is not None or out is not None or env is not None:
+        if what is not None or out is not None or env is not None or resume_or_start:
             raise ColobusError(
                 "resume: the run has its own settings and folder; leave out the rest"
             )
         folder = Path(resume)
         config = read_config(folder, given=() if make_env is None else ("game",))
-        if make_env is not None:
-            remember(config.experiment.games.game, make_env)
         name, base = config.name, config.experiment
     else:
         base, own, note = _experiment(what, env if make_env is None else name_of(make_env))
         if note:
             log(note)
         name = name or own
-        folder = free_folder(name) if out is None else Path(out)
+        folder = free_folder(name, resume_or_start) if out is None else Path(out)
+        if resume_or_start and may_go_on(folder, log):
+            config = read_config(folder, given=() if make_env is None else ("game",))
+            resume = folder
+            if config.name != name and make_env is None:
+                raise ColobusError(f"out {folder}: is a run of {config.name}, not of {name}")
+            name, cores = config.name, None
+            base = base if isinstance(what, Experiment) else config.experiment
+    if make_env is not None and resume is not None:
+        remember(config.experiment.games.game, make_env)
     experiment = presets.with_target(with_settings(base, **wanted))
     if cores is not None:
         wide = cores_of(str(cores), usable_cores())
         gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
         experiment = for_cores(experiment, base, wide, gpu)
     if resume is not None:
-        check_resumed(experiment, base, "resume", "the stop rule")
+        check_resumed(experiment, config.experiment, "resume", "the stop rule", "from_run")
     line = ProgressLine(experiment.stop, log)
     if progress:
         on = "threads" if cluster is None else "ray"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -11,8 +12,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from colobus.core.checkpoint import Check, Checkpoint, newest_checkpoint
+from colobus.core.checkpoint import (
+    Check,
+    Checkpoint,
+    list_checkpoints,
+    newest_checkpoint,
+    read_checkpoint,
+)
 from colobus.core.errors import ColobusError, nearest
+from colobus.core.files import LOCK, locked
 from colobus.core.seeding import game_seeds, sequence
 from colobus.core.types import START, AlgorithmState, Frames, Ints, Origin, State, Version
 from colobus.envs.api import Games
@@ -43,7 +51,7 @@ from colobus.ops.optimizers import Optimizer
 from colobus.roles.snapshot import WRONG
 from colobus.roles.tracker.game_log import thin
 from colobus.runs.config import Config, check_of, identity, new_run
-from colobus.runs.folder import CHECKPOINTS, CONFIG, EPISODES
+from colobus.runs.folder import CHECKPOINTS, CONFIG, EPISODES, OWN, set_aside
 from colobus.runtime.devices import CPU, Placement, describe_devices
 from colobus.runtime.system import ACTORS, be_nicer, describe_machine
 from colobus.training.saving import cut_lines, origin_of, states_of
@@ -193,6 +201,38 @@ def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Frames:
     return np.concatenate(frames)
 
 
+def may_go_on(folder: Path, log: Callable[[str], None]) -> bool:
+    """Return whether a run can go on; one that cannot is set aside, so that it can begin anew.
+
+    It cannot without a complete checkpoint, such as after a kill before the first one. Nothing is
+    deleted, and a folder with anything that no run writes is left alone.
+
+    Raises:
+        ColobusError: if the folder is in use, or cannot be renamed.
+    """
+    if any(map(_is_complete, list_checkpoints(folder / CHECKPOINTS))):
+        return True
+    found = {path.name for path in folder.glob("*")} - {LOCK}
+    if CONFIG in found or (found and found <= OWN):
+        try:
+            with locked(folder, f"the run {folder}", log):
+                aside = set_aside(folder)
+        except OSError as error:
+            raise ColobusError(
+                f"{folder} cannot be set aside: {error.strerror}; name another folder"
+            ) from None
+        log(f"{folder} has no checkpoint to go on from: it is kept as {aside}")
+    return False
+
+
+def _is_complete(path: Path) -> bool:
+    try:
+        read_checkpoint(path)
+    except ColobusError:
+        return False
+    return True
+
+
 def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Start:
     """Resume a run from its newest complete checkpoint, with a new incarnation.
 
@@ -205,7 +245,7 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
     check_game(config, folder / CONFIG)
     if "precision" not in config.about:
         raise ColobusError(f"{folder / CONFIG} cannot be read: about.precision is missing")
-    path, checkpoint, passed_over = newest_checkpoint(folder / CHECKPOINTS, fits(config))
+    path, checkpoint, passed_over = newest_of(folder, fits(config))
     for line in passed_over:
         log(line)
     log(f"going on from {path.name}: {checkpoint.steps:,} steps")
@@ -239,6 +279,20 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
         saved,
         identity(config),
     )
+
+
+def newest_of(folder: Path, check: Check | None) -> tuple[Path, Checkpoint, list[str]]:
+    """Return a run's `newest_checkpoint`.
+
+    Raises:
+        ColobusError: if there is none; it says how to begin anew.
+    """
+    if not list_checkpoints(folder / CHECKPOINTS):
+        raise ColobusError(
+            f"{folder} ended before its first checkpoint, so it cannot be resumed: begin it anew "
+            f"with the command that began it and --resume-or-start --out {shlex.quote(str(folder))}"
+        )
+    return newest_checkpoint(folder / CHECKPOINTS, check)
 
 
 def statistics_of(checkpoint: Checkpoint) -> InputStatistics:

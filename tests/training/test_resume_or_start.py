@@ -1,0 +1,172 @@
+"""``--resume-or-start``: the same command twice goes on, or begins where nothing can go on."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import colobus
+from colobus.cli.main import run as command
+from colobus.core.checkpoint import read_about
+from helpers.launching import CATCH, complete, finish, start, wait_until
+from helpers.launching import colobus as program
+
+QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
+
+
+def no_checkpoints(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+
+
+def half_a_checkpoint(run: Path) -> None:
+    for path in (run / "checkpoints").glob("*.json"):
+        path.unlink()
+
+
+def damaged(run: Path) -> None:
+    for path in (run / "checkpoints").glob("*.safetensors"):
+        path.write_bytes(b"nothing")
+
+
+def before_the_settings(run: Path) -> None:
+    no_checkpoints(run)
+    (run / "config.json").unlink()
+    (run / "tensorboard").mkdir(exist_ok=True)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    colobus.train("catch", folder, steps=2_000, lr=0.001, **QUIET)
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def words(run: Path, *more: object) -> list[str]:
+    return [*CATCH, "--lr", "0.001", "--resume-or-start", "--out", str(run), *map(str, more)]
+
+
+@pytest.mark.parametrize(
+    "damage", [no_checkpoints, half_a_checkpoint, damaged, before_the_settings]
+)
+def test_a_folder_with_nothing_to_go_on_from_is_set_aside_and_the_run_begins(
+    run: Path, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "lock").touch()
+    damage(run)
+    left = sorted(path.name for path in run.iterdir())
+    assert command(words(run, "--steps", 1_000)) == 0
+    said = capsys.readouterr().out
+    assert f"{run} has no checkpoint to go on from: it is kept as {run.parent / '.run-1'}" in said
+    assert sorted(path.name for path in (run.parent / ".run-1").iterdir()) == left
+    assert complete(run)[-1]["epoch"] == 0
+    assert 1_000 <= complete(run)[-1]["steps"] < 2_000
+
+
+def test_the_same_command_begins_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()  # empty, as a job may make it
+    assert command(words(run, "--steps", 1_000)) == 0
+    assert command(words(run, "--steps", 2_000)) == 0
+    assert "going on with" in capsys.readouterr().out
+    assert complete(run)[-1]["epoch"] == 1
+    assert complete(run)[-1]["steps"] >= 2_000
+    assert command(words(run, "--steps", 2_000)) == 0
+    assert "is past its stop rule: 2" in capsys.readouterr().out
+    assert not list(tmp_path.glob(".run*"))
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (["--lr", "0.002"], "--lr with --resume: a run's settings are fixed"),
+        (["--resume", "x"], "'x' is no run"),
+    ],
+)
+def test_what_does_not_fit_the_run_is_one_line(
+    run: Path, more: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(words(run, *more)) == 2
+    assert line in capsys.readouterr().err
+    assert command(["train", "dba3c-catch", *words(run)[2:]]) == 2
+    assert f"--out {run}: is a run of catch, not of dba3c-catch" in capsys.readouterr().err
+
+
+def test_a_strangers_folder_and_one_that_cannot_be_resumed(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_checkpoints(run)
+    assert command(["train", "--resume", str(run)]) == 2
+    err = capsys.readouterr().err
+    assert "ended before its first checkpoint, so it cannot be resumed: begin it anew" in err
+    assert f"--resume-or-start --out {run}" in err
+    assert command(["train", "catch", "--out", str(run)]) == 2
+    assert "or begin that run anew with --resume-or-start" in capsys.readouterr().err
+    (run / "config.json").unlink()
+    (run / "thesis.tex").touch()
+    assert command(words(run)) == 2
+    assert "the folder is not empty" in capsys.readouterr().err
+    assert (run / "thesis.tex").exists()
+
+
+def test_from_python_with_and_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = []
+    for steps in (1_000, 2_000):
+        result = colobus.train("catch", steps=steps, lr=0.001, resume_or_start=True, **QUIET)
+        folders.append(str(result.folder))
+        assert result.steps >= steps
+    assert folders == ["runs/catch-1"] * 2
+    assert complete(tmp_path / "runs/catch-1")[-1]["epoch"] == 1
+    with pytest.raises(colobus.ColobusError, match=r"^--lr with resume: .*from_run"):
+        colobus.train("catch", lr=0.002, resume_or_start=True, **QUIET)
+    with pytest.raises(colobus.ColobusError, match="is a run of catch, not of dba3c-catch"):
+        colobus.train("dba3c-catch", "runs/catch-1", resume_or_start=True, **QUIET)
+
+
+@pytest.mark.parametrize("name", ["catch", "dba3c-catch", "gorila-catch"])
+def test_the_first_checkpoint_is_that_of_the_first_versions(tmp_path: Path, name: str) -> None:
+    seen: list[int] = []
+
+    def end(path: Path) -> None:
+        seen.append(read_about(path).version)
+        raise colobus.StopTraining
+
+    often = {"checkpoint_seconds": 1e6, "steps": 10**9}
+    colobus.train(name, tmp_path / "run", on_checkpoint=end, **often, **QUIET)
+    assert seen[0] == 1 or seen[0] % 50 == 0  # servers are asked twice a second
+
+
+def steps_of(run: Path) -> int:
+    return max((said["steps"] for said in complete(run)), default=0)
+
+
+@pytest.mark.processes
+def test_a_run_that_is_killed_again_and_again_goes_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    steps = 0
+    for wanted in (1, 2, 3):
+        process = start(*words(run, "--minutes", 5, "--checkpoint-seconds", 0.2))
+        wait_until(
+            lambda least=steps: (complete(run) or [{"steps": 0}])[-1]["steps"] > least, process
+        )
+        process.send_signal(signal.SIGKILL)
+        assert finish(process)[0] == -signal.SIGKILL
+        steps = steps_of(run)
+        assert complete(run)[-1]["epoch"] <= wanted
+    code, out, _ = program(*words(run, "--steps", steps))
+    assert code == 0
+    assert "past its stop rule" in out
