@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from colobus.core.checkpoint import (
-    Check,
-    Checkpoint,
-    list_checkpoints,
-    newest_checkpoint,
-    read_checkpoint,
-)
+from colobus.core.checkpoint import Check, Checkpoint, list_checkpoints, newest_checkpoint
 from colobus.core.errors import ColobusError, nearest
 from colobus.core.files import LOCK, locked
 from colobus.core.seeding import game_seeds, sequence
@@ -210,7 +205,8 @@ def may_go_on(folder: Path, log: Callable[[str], None]) -> bool:
     Raises:
         ColobusError: if the folder is in use, or cannot be renamed.
     """
-    if any(map(_is_complete, list_checkpoints(folder / CHECKPOINTS))):
+    with suppress(ColobusError):
+        newest_checkpoint(folder / CHECKPOINTS)
         return True
     found = {path.name for path in folder.glob("*")} - {LOCK}
     if CONFIG in found or (found and found <= OWN):
@@ -223,14 +219,6 @@ def may_go_on(folder: Path, log: Callable[[str], None]) -> bool:
             ) from None
         log(f"{folder} has no checkpoint to go on from: it is kept as {aside}")
     return False
-
-
-def _is_complete(path: Path) -> bool:
-    try:
-        read_checkpoint(path)
-    except ColobusError:
-        return False
-    return True
 
 
 def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Start:
