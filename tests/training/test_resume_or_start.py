@@ -146,13 +146,17 @@ def test_the_first_checkpoint_is_that_of_the_first_versions(tmp_path: Path, name
         seen.append(read_about(path).version)
         raise colobus.StopTraining
 
-    often = {"checkpoint_seconds": 1e6, "steps": 10**9}
+    often: dict[str, Any] = {"checkpoint_seconds": 1e6, "steps": 10**9}
     colobus.train(name, tmp_path / "run", on_checkpoint=end, **often, **QUIET)
     assert seen[0] == 1 or seen[0] % 50 == 0  # servers are asked twice a second
 
 
 def steps_of(run: Path) -> int:
     return max((said["steps"] for said in complete(run)), default=0)
+
+
+def has_more(run: Path, steps: int) -> bool:
+    return steps_of(run) > steps
 
 
 @pytest.mark.processes
