@@ -165,9 +165,7 @@ def test_a_run_that_is_killed_again_and_again_goes_on(tmp_path: Path) -> None:
     steps = 0
     for wanted in (1, 2, 3):
         process = start(*words(run, "--minutes", 5, "--checkpoint-seconds", 0.2))
-        wait_until(
-            lambda least=steps: (complete(run) or [{"steps": 0}])[-1]["steps"] > least, process
-        )
+        wait_until(partial(has_more, run, steps), process)
         process.send_signal(signal.SIGKILL)
         assert finish(process)[0] == -signal.SIGKILL
         steps = steps_of(run)
