@@ -32,6 +32,7 @@ from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster
 from colobus.training.run import Result, train
 from colobus.training.runtimes import RuntimeName, launcher
+from colobus.training.start import may_go_on, newest_of
 from colobus.training.words import (
     has_checkpoint,
     how_it_stopped,
@@ -40,7 +41,6 @@ from colobus.training.words import (
     opening,
     where_everything_is,
 )
-from colobus.training.start import may_go_on, newest_of
 
 FINAL_GAMES = 50
 """Full games of the evaluation at the end."""

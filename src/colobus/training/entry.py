@@ -27,8 +27,8 @@ from colobus.runtime.system import usable_cores
 from colobus.training import run
 from colobus.training.callbacks import Callbacks
 from colobus.training.pace import ProgressLine
-from colobus.training.words import how_it_stopped, how_it_went, opening
 from colobus.training.start import may_go_on
+from colobus.training.words import how_it_stopped, how_it_went, opening
 
 
 def preset(name: str, **settings: Any) -> Experiment:
