@@ -55,16 +55,18 @@ class GameSettings:
 class Step(NamedTuple):
     """One step of ``B`` rows: of games, or of the agents of games.
 
-    Where ``over``, ``frames`` already shows the next game.
+    Where ``over``, ``frames`` already shows the next game. A game that a limit cuts off goes on to
+    its last observation; the step after that one is idle, and it is the one that is cut off.
     """
 
     frames: Frames  # uint8[B, H, W], the newest; H is that of all planes together
     rewards: Floats  # float32[B], raw
     terminated: Bools  # bool[B]: no value after this step
-    truncated: Bools  # bool[B]: cut off by a frame limit
+    truncated: Bools  # bool[B]: cut off; what the step leads to is unknown
     over: Bools  # bool[B]: the game is over and a new one begins with this frame
     forced: Bools  # bool[B]: the environment replaced the action, as by FIRE
     idle: Bools | None = None  # bool[B]: no step of a game, only the beginning of the next one
+    learned: Step | None = None  # what a learner is shown, where the agent sees something else
 
 
 class Games(Protocol):

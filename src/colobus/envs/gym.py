@@ -1,16 +1,24 @@
 """Environments of Gymnasium as vectors of games: which spaces fit, and how games follow each other.
 
-Gymnasium's vector environments begin the next game in one of three ways. Where it begins in the
-same step, the observation is already that of the next game, as in `colobus.envs.api.Step`. Where it
-does not begin by itself, `GymGames` begins it at once, with the same result. Where it begins in the
-next step, the last observation of a game comes first; the step after it ignores the action and
-shows the next game. `GymGames` marks such a step as idle: it is no step of a game, and it is
-neither counted in the game's length nor learned.
+A game that terminates has no value after its last step, so the next one begins in the same step,
+as in `colobus.envs.api.Step`. A game that is cut off (by a time limit) goes on to its last
+observation, so that its last step is learned with the value of that. The step after it ignores the
+action and shows the next game. `GymGames` marks such a step as idle: it is no step of a game, and
+it is neither counted in the game's length nor learned.
+
+An environment of its own that is no vector does this in `Beginning`. A vector of the user's begins
+the next game in one of three ways. In the next step: there it does so after every game. In the same
+step, or not by itself: there `GymGames` shows the last observation, lets the next game have the
+idle step, and then begins it anew. A vector of another kind than `ANEW` may not be able to begin
+single games: there the agent goes on with the next game, and only a learner is shown the last
+observation, of every second game that is cut off. The first step of the next game is then idle for
+the learner. So it learns last steps and first ones, though half of them.
 """
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +27,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers import TransformAction, TransformObservation
 
 from colobus.core.errors import ColobusError
@@ -201,6 +210,36 @@ def _open(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     return TransformObservation(env, lambda seen: seen[key], space[key])
 
 
+ANEW = frozenset({"SyncVectorEnv", "AsyncVectorEnv", "AtariVectorEnv"})
+"""Vectors whose ``reset`` begins single games anew, also where they begin in the same step."""
+
+AT_ONCE = "colobus: terminated, and begun anew"
+"""In the infos of `Beginning`."""
+
+
+class Beginning(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Begins the next game in the step that terminates one; the only info is that it did.
+
+    So a vector that begins games in the next step does so after those that are cut off.
+    """
+
+    @classmethod
+    def made(cls, name: str, render_mode: str | None) -> Beginning:
+        """Return an environment of this name; raises what `open_env` does."""
+        return cls(_open(name, render_mode))
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """Start a game."""
+        return self.env.reset(**arguments)[0], {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Play a step, and start the next game if it terminates this one."""
+        seen, reward, terminated, truncated, _ = self.env.step(action)
+        if not terminated:
+            return seen, reward, False, bool(truncated), {}
+        return self.env.reset()[0], reward, False, False, {AT_ONCE: True}
+
+
 class GymGames:
     """A vector environment of Gymnasium as games, one for each seed.
 
@@ -226,8 +265,8 @@ class GymGames:
         if self._vector:
             self._envs: VectorEnv[Any, Any, Any] = _make(name, self.count, mode)
         else:
-            make = [partial(_open, name, mode)] * self.count
-            self._envs = SyncVectorEnv(make, autoreset_mode=AutoresetMode.SAME_STEP, copy=False)
+            make = [partial(Beginning.made, name, mode)] * self.count
+            self._envs = SyncVectorEnv(make, copy=False)
         if self._envs.num_envs != self.count:
             raise ColobusError(
                 f"environment {name!r}: its function was asked for {self.count} games and made "
@@ -235,9 +274,12 @@ class GymGames:
             )
         own = self._envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._mode = AutoresetMode(own)
+        kinds = {kind.__name__ for kind in type(self._envs.unwrapped).__mro__}
+        self._begins_anew = self._mode != AutoresetMode.SAME_STEP or not ANEW.isdisjoint(kinds)
+        self._torn, self._hidden = self._none(), self._none()  # where games do not begin anew
         self._seeds: list[int] | None = [int(seed) for seed in seeds]
-        self._terminated = np.zeros(self.count, dtype=np.bool_)  # in the step before, likewise:
-        self._truncated = np.zeros(self.count, dtype=np.bool_)
+        # whose last observation is shown, so that the next step is idle
+        self._terminated, self._truncated = self._none(), self._none()
         self.rate = int(self._envs.metadata.get("render_fps") or RATE)
 
     def reset(self) -> Frames:
@@ -247,8 +289,7 @@ class GymGames:
         """
         observations = self._begin(self._seeds)
         self._seeds = None
-        self._terminated = np.zeros(self.count, dtype=np.bool_)
-        self._truncated = np.zeros(self.count, dtype=np.bool_)
+        self._terminated, self._truncated, self._torn = (self._none() for _ in range(3))
         return self._frames(observations)
 
     def _begin(self, seeds: list[int] | None) -> Any:
@@ -263,17 +304,73 @@ class GymGames:
 
     def step(self, actions: Ints) -> Step:
         """Play one step with ``actions`` int64[B] (see `Step`)."""
-        observations, gained, ends, cuts, _ = self._envs.step(actions + self._fit.first_action)
-        terminated: Bools = np.array(ends, dtype=np.bool_)
-        truncated: Bools = np.array(cuts, dtype=np.bool_) & ~terminated
-        rewards: Floats = np.array(gained, dtype=np.float32)
+        observations, gained, ends, cuts, infos = self._envs.step(actions + self._fit.first_action)
+        ended, cut = self._terminated, self._truncated
+        idle = ended | cut
+        infos = infos if isinstance(infos, dict) else {}  # a wrapper may make a list of them
+        at_once = np.array(infos.get(AT_ONCE, self._none()))  # and the next game has begun
+        terminated: Bools = np.array(ends, dtype=np.bool_) & ~idle | at_once
+        truncated: Bools = np.array(cuts, dtype=np.bool_) & ~idle & ~terminated
+        rewards: Floats = np.where(idle, 0.0, gained).astype(np.float32)
+        frames = self._frames(observations)
+        if self._mode == AutoresetMode.SAME_STEP and truncated.any() and "final_obs" not in infos:
+            self._begins_anew = False
+        if not self._begins_anew:
+            over, never = terminated | truncated, self._none()
+            step = Step(frames, rewards, terminated, truncated, over, never)
+            return step._replace(learned=self._learned(step, infos))
         if self._mode == AutoresetMode.NEXT_STEP:
-            return self._next_step(self._frames(observations), rewards, terminated, truncated)
-        over = terminated | truncated
-        if self._mode == AutoresetMode.DISABLED and over.any():
-            observations, _ = self._envs.reset(options={"reset_mask": over.copy()})
-        never = np.zeros(self.count, dtype=np.bool_)
-        return Step(self._frames(observations), rewards, terminated, truncated, over, never)
+            self._terminated = terminated & ~at_once
+        else:
+            at_once, anew = terminated, idle
+            last = frames[truncated]
+            if self._mode == AutoresetMode.DISABLED:
+                anew = idle | terminated | truncated
+            elif truncated.any():
+                last = self._last(truncated, infos["final_obs"])
+            if anew.any():
+                frames = self._frames(self._envs.reset(options={"reset_mask": anew})[0])
+            frames[truncated] = last
+        self._truncated = truncated
+        return Step(frames, rewards, terminated | ended, cut, at_once | idle, idle, idle)
+
+    def _learned(self, step: Step, infos: dict[str, Any]) -> Step | None:
+        """Return what a learner is shown of a step; None if all that the agent sees."""
+        torn, cut = self._torn, step.truncated & ~self._torn
+        if cut.any() and "final_obs" not in infos:
+            warnings.warn(
+                f"environment {self._name!r}: its vector gives no final_obs, so the last step of a "
+                "game that is cut off is not learned; let it begin games in the next step",
+                stacklevel=2,
+            )
+            return None
+        shown = self._torn = cut & ~self._hidden
+        self._hidden = np.where(cut, shown, self._hidden)
+        if not (torn | shown).any():
+            return None
+        frames = step.frames.copy()
+        if shown.any():
+            frames[shown] = self._last(shown, infos["final_obs"])
+        return Step(
+            frames,
+            np.where(torn, np.float32(0.0), step.rewards),
+            step.terminated & ~torn,
+            step.truncated & ~shown | torn,
+            step.over & ~shown | torn,
+            step.forced | torn,
+        )
+
+    def _last(self, which: Bools, observations: Any) -> Frames:
+        """Return the last frames of the games ``which`` bool[B], from the infos' observations."""
+        if isinstance(observations, dict):
+            return self._frames({key: value[which] for key, value in observations.items()})
+        last: list[Any] = [observations[game] for game in np.flatnonzero(which)]
+        space = self._envs.single_observation_space
+        into: Any = create_empty_array(space, len(last))
+        return self._frames(concatenate(space, last, into))
+
+    def _none(self) -> Bools:
+        return np.zeros(self.count, dtype=np.bool_)
 
     def picture(self) -> Bytes:
         """Return a picture uint8[H, W, 3] of the first game as it is now.
@@ -299,20 +396,6 @@ class GymGames:
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
-
-    def _next_step(
-        self, frames: Frames, rewards: Floats, terminated: Bools, truncated: Bools
-    ) -> Step:
-        """Return a step of environments that begin the next game in the next step.
-
-        A game that is cut off goes on to its last observation, so the step before is learned with
-        the value of that one. The idle step is the one that is cut off.
-        """
-        ended, cut = self._terminated, self._truncated
-        idle = ended | cut
-        self._terminated, self._truncated = terminated & ~idle, truncated & ~idle
-        rewards[idle] = 0.0
-        return Step(frames, rewards, np.where(idle, ended, terminated), cut, idle, idle, idle)
 
     def _frames(self, observations: Any) -> Frames:
         """Return frames [B, H, W], copied."""

@@ -328,7 +328,7 @@ class Actor:
             with clock("emulate"):
                 step = games.step(acted)
             with clock("act"):
-                rollout.add(t, acted, step)
+                rollout.add(t, acted, step.learned or step)
                 policy.add(t, step.frames, step.over)
                 if state is not None and step.over.any():
                     state = state.masked_fill(self._moved(step.over).unsqueeze(1), 0.0)
