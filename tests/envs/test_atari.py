@@ -74,15 +74,24 @@ def test_no_fire_where_it_is_not_wanted() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("max_frames", "steps"), [(80, 20), (82, 21)])
-def test_a_game_that_is_cut_off_is_truncated(max_frames: int, steps: int) -> None:
-    games = make_games(GameSettings(max_frames=max_frames), SEEDS)
+def test_a_game_that_is_cut_off_goes_on_to_its_last_frame(max_frames: int, steps: int) -> None:
+    """Then an idle step begins the next game; a longer limit shows the same frames."""
+    games, longer = (make_games(GameSettings(max_frames=n), SEEDS) for n in (max_frames, 1000))
     first = games.reset()
-    for t in range(1, 3 * steps + 1):
-        step = games.step(np.zeros(len(SEEDS), dtype=np.int64))
-        expected = np.full(len(SEEDS), t % steps == 0)
-        np.testing.assert_array_equal(step.truncated, expected)
-        np.testing.assert_array_equal(step.over, expected)
+    np.testing.assert_array_equal(longer.reset(), first)
+    stay = np.zeros(len(SEEDS), dtype=np.int64)
+    for t in range(1, 3 * (steps + 1) + 1):
+        step, idle = games.step(stay), np.full(len(SEEDS), t % (steps + 1) == 0)
+        np.testing.assert_array_equal(step.idle, idle)
+        np.testing.assert_array_equal(step.truncated, idle)
+        np.testing.assert_array_equal(step.over, idle)
+        np.testing.assert_array_equal(step.forced, idle)
         assert not step.terminated.any()
+        assert not (step.rewards != 0)[idle].any()
+        if t <= steps:
+            other = longer.step(stay)
+            np.testing.assert_array_equal(step.frames, other.frames)
+            np.testing.assert_array_equal(step.rewards, other.rewards)
     assert step.frames.shape == first.shape == (len(SEEDS), 42, 42)
 
 
@@ -111,7 +120,7 @@ def test_lives_at_the_end_of_a_game_are_the_next_games(monkeypatch: pytest.Monke
     monkeypatch.setattr(atari, "ALEVectorInterface", MoreLives)
     games = AtariGames(replace(BREAKOUT, max_frames=40, life_loss_ends=True), SEEDS)
     games.reset()
-    for _ in range(9):
+    for _ in range(10):
         assert not games.step(np.zeros(3, dtype=np.int64)).over.any()
     step = games.step(np.zeros(3, dtype=np.int64))
     assert step.over.all()
@@ -223,7 +232,7 @@ def test_a_seed_gives_the_same_games_whatever_else_is_played() -> None:
     rng = np.random.default_rng(0)
     for actions in rng.integers(4, size=(250, 3)):
         ours, theirs = together.step(actions), alone.step(actions[1:2])
-        assert theirs.idle is None
+        assert theirs.learned is None
         for name in theirs._fields[:-1]:
             np.testing.assert_array_equal(getattr(ours, name)[1], getattr(theirs, name)[0])
 

@@ -115,15 +115,17 @@ def test_stacks_are_those_of_the_emulator(monkeypatch: pytest.MonkeyPatch) -> No
     settings = replace(BREAKOUT, fire_on_life_loss=False, max_frames=400)
     agent = Scripted(settings)
     evaluation = evaluate(agent, episodes=3, seed=4)
-    assert len(agent.seen) == sum(evaluation.lengths)
+    idle = sum(game.truncated for game in evaluation.games)
+    assert idle
+    assert len(agent.seen) == sum(evaluation.lengths) + idle
     seeds = game_seeds(4, "evaluation", 1)
-    ale = raw_vector(settings, 1, 4)
+    ale = raw_vector(replace(settings, max_frames=401), 1, 4)  # so that it shows the last frame
     stacks = ale.reset(np.arange(1), seeds)[0]
     score = 0.0
     for seen, action in zip(agent.seen, agent.done, strict=True):
         np.testing.assert_array_equal(seen, stacks)
-        stacks, rewards, *_ = raw_step(ale, action)
-        score += float(rewards[0])
+        stacks, rewards, _, cut, _ = raw_step(ale, action)
+        score += float(rewards[0]) * (not cut[0])
     assert score == sum(evaluation.scores)
 
 
@@ -328,7 +330,10 @@ def test_frame_limits(name: str, steps: int, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "most", "rounds"), [("noop", 30, 40), ("sticky", 0, 2)])
 def test_as_many_noops_as_the_protocol_says(name: str, most: int, rounds: int) -> None:
-    """Freeway's cars tell how many frames have passed. Games of one step, four side by side."""
+    """Freeway's cars tell how many frames have passed. Games of one step, four side by side.
+
+    Every second step is an idle one, which begins the next game.
+    """
     freeway = GameSettings(game="freeway", max_frames=4)
     settings = replace(PROTOCOLS[name].settings(freeway), max_frames=4)
     alone = AleGame(replace(freeway, noop_max=0, frame_skip=1, max_frames=100), 1)
@@ -338,7 +343,7 @@ def test_as_many_noops_as_the_protocol_says(name: str, most: int, rounds: int) -
     games = make_games(settings, game_seeds(1, "no-ops", 4))
     first = [games.reset()]
     noops = np.zeros(4, dtype=np.int64)
-    first += [games.step(noops).frames for _ in range(rounds - 1)]
+    first += [(games.step(noops), games.step(noops))[1].frames for _ in range(rounds - 1)]
     found = [number[frame.tobytes()] for frames in first for frame in frames]
     assert (min(found), max(found)) == (0, most)
     deviation = np.sqrt(((most + 1) ** 2 - 1) / 12)

@@ -148,7 +148,7 @@ def frames_behind(state: bytes) -> int:
 class AleStep(NamedTuple):
     """One step of one game. Unlike with `Step`, the next game begins only with a reset."""
 
-    frame: Bytes  # uint8[H, W]; after the game's last step the frame before it
+    frame: Bytes  # uint8[H, W]; of a step that ends before its last frame that of the one before
     reward: float  # raw
     terminated: bool  # the return ends with this step
     truncated: bool  # cut off by the frame limit
@@ -258,6 +258,11 @@ class AleGame:
         forced = self._must_fire
         return self._play(Action.FIRE if forced else self._names[action], forced, watch)
 
+    def pass_over(self) -> AleStep:
+        """Play a frame more after a game that was cut off, as the vector does in an idle step."""
+        self._ale.act(Action.NOOP)
+        return AleStep(self._screens[0], 0.0, True, False, True, True)
+
     def save(self) -> bytes:
         """Return the emulator's state (about 8 kB), without that of its random generator."""
         return bytes(self._ale.cloneState().serialize())
@@ -312,12 +317,12 @@ class AleGame:
                 watch(self._ale.getScreenRGB())
             terminated = self._ale.game_over()
             truncated = self._frames >= self._settings.max_frames and not terminated
+            if left < 2 and not terminated:
+                self._copy_screen(left)
             if terminated or truncated:
                 break
-            if left < 2:
-                self._copy_screen(left)
         self._over = terminated or truncated
-        lost = self._ale.lives() < self._lives and not self._over
+        lost = self._ale.lives() < self._lives and not terminated
         self._lives = self._ale.lives()
         self._must_fire = lost and self._has_fire and self._settings.fire_on_life_loss
         ends = terminated or (lost and self._settings.life_loss_ends)

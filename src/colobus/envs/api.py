@@ -40,7 +40,7 @@ class GameSettings:
     """A game starts with a random number of no-op frames, fewer than this (0: none); FIRE at reset
     takes the place of one of them."""
     max_frames: Annotated[int, Range(60)] = 108_000
-    """A game is cut off after this many frames."""
+    """A game is cut off by the step that reaches this many frames."""
     full_actions: bool = False
     """Use all 18 actions instead of the game's minimal set."""
     fire_at_reset: bool = True

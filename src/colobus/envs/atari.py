@@ -3,6 +3,8 @@
 Arguments with a surprising default are set here (docs/atari.md): rewards are raw, sticky actions
 are explicit, games restart in the same step, each game has a seed of its own, and a lost life is
 detected from the number of lives. The emulator does not stack frames, so each frame is stored once.
+Its own frame limit is one frame behind ours, so a game that we cut off shows its last frame first;
+that one frame more is of the idle step (`colobus.envs.api.Step`).
 In colour the maximum of the last two frames and the resizing apply to red, green and blue each.
 """
 
@@ -13,7 +15,7 @@ from ale_py import Action, ALEVectorInterface
 
 from colobus.core.types import Bytes, Ints, State
 from colobus.envs.api import GameSettings, Step, halved, in_planes, rom_of
-from colobus.envs.replayed import ActionHistory
+from colobus.envs.replayed import ActionHistory, longest
 
 UNSEEDED = -1
 """Value with which ale-py does not seed a game."""
@@ -29,6 +31,7 @@ class AtariGames:
         self.frame_shape = ((3 if settings.colour else 1) * settings.size, settings.size)
         self._seeds = seeds
         self._history = ActionHistory(seeds)
+        self._longest = longest(settings)
         self._ale = ALEVectorInterface(
             rom_path=rom_of(settings.game),
             num_envs=self.count,
@@ -43,7 +46,7 @@ class AtariGames:
             episodic_life=False,
             life_loss_info=False,
             reward_clipping=False,
-            max_episode_steps=settings.max_frames,
+            max_episode_steps=self._longest * settings.frame_skip + 1,  # of frames
             repeat_action_probability=settings.sticky,
             full_action_space=settings.full_actions,
             batch_size=0,
@@ -80,6 +83,7 @@ class AtariGames:
         forced = self._must_fire
         if forced.any():
             actions = np.where(forced, self._fire, actions)
+        idle = self._history.steps >= self._longest
         self._history.add(actions)
         self._ale.send(actions, self._strength)
         frames, rewards, terminated, truncated, info = self._ale.recv()
@@ -92,14 +96,9 @@ class AtariGames:
         self._must_fire = lost if self._fires else np.zeros_like(lost)
         ends = terminated | lost if self._life_loss_ends else terminated
         self._newest = self._frames(frames)
-        return Step(
-            self._newest,
-            rewards.astype(np.float32),
-            ends,
-            truncated & ~terminated,
-            over,
-            forced,
-        )
+        gained = rewards.astype(np.float32)
+        gained[idle] = 0.0
+        return Step(self._newest, gained, ends & ~idle, idle, over, forced | idle, idle)
 
     def save(self) -> State:
         """Return what `colobus.envs.replayed.ReplayedGames` goes on from."""

@@ -8,6 +8,7 @@ from few numbers: the seed, how many frames and resets the emulator has seen sin
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,11 @@ from colobus.envs.api import GameSettings, Step
 
 LEAST = 1024
 """Steps of an episode for which memory is taken at first."""
+
+
+def longest(settings: GameSettings) -> int:
+    """Return the steps after which a game is cut off: the first that reach the frame limit."""
+    return -(-settings.max_frames // settings.frame_skip)
 
 
 class ActionHistory:
@@ -81,8 +87,8 @@ class ActionHistory:
     def _restore(self, state: State) -> None:
         self.resets, self.frames = state["resets"].copy(), state["frames"].copy()
         self.opening, self.steps = state["opening"].copy(), state["steps"].copy()
-        longest = max(int(self.steps.max()), LEAST)
-        self._actions = np.zeros((len(self.seeds), longest), dtype=np.uint8)
+        places = max(int(self.steps.max()), LEAST)
+        self._actions = np.zeros((len(self.seeds), places), dtype=np.uint8)
         ends = self.steps.cumsum()
         for game, end in enumerate(ends):
             begin = end - self.steps[game]
@@ -105,13 +111,12 @@ def check_history(settings: GameSettings, state: State) -> None:
     Raises:
         ColobusError: if not; names the part of it.
     """
-    longest = settings.max_frames // settings.frame_skip + 1
     ranges = {
         "seeds": (0, 2**31 - 1),
         "resets": (1, MOST_RESETS),
         "frames": (0, MOST_FRAMES),
         "opening": (0, settings.noop_max + 10),
-        "steps": (0, longest),
+        "steps": (0, longest(settings)),
         "checksums": (0, 2**32 - 1),
     }
     count = np.size(state.get("seeds", ()))
@@ -146,7 +151,11 @@ class ReplayedGames:
         self.count = len(history.seeds)
         from colobus.envs.ale import AleGame  # OpenCV: 40 MB that games without a past do not need
 
-        self._games = [AleGame(settings, int(seed)) for seed in history.seeds]
+        self._longest = longest(settings)
+        whole = replace(
+            settings, max_frames=self._longest * settings.frame_skip
+        )  # no part of a step
+        self._games = [AleGame(whole, int(seed)) for seed in history.seeds]
         first = self._games[0]
         self.actions, self.action_names = first.actions, first.action_names
         self.frame_shape = first.frame_shape
@@ -176,21 +185,24 @@ class ReplayedGames:
 
     def step(self, actions: Ints) -> Step:
         """Play one step with ``actions`` int64[B] (see `Step`)."""
-        steps = [game.step(int(action)) for game, action in zip(self._games, actions, strict=True)]
+        idle = self._history.steps >= self._longest
+        rows = zip(self._games, actions, idle, strict=True)
+        steps = [game.pass_over() if rests else game.step(int(a)) for game, a, rests in rows]
         forced = np.array([step.forced for step in steps])
-        over = np.array([step.over for step in steps])
+        over = np.array([step.over and not step.truncated for step in steps])
         self._history.add(np.where(forced, self._fire, actions))
-        pairs = zip(self._games, steps, strict=True)
-        self.newest = np.stack([g.reset() if step.over else step.frame for g, step in pairs])
+        pairs = zip(self._games, steps, over, strict=True)
+        self.newest = np.stack([game.reset() if ends else step.frame for game, step, ends in pairs])
         if over.any():
             self._begin(over)
         return Step(
             self.newest,
             np.array([step.reward for step in steps], dtype=np.float32),
-            np.array([step.terminated for step in steps]),
-            np.array([step.truncated for step in steps]),
+            np.array([step.terminated for step in steps]) & ~idle,
+            idle,
             over,
             forced,
+            idle,
         )
 
     def save(self) -> State:

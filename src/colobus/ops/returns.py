@@ -6,7 +6,8 @@ the two ways in which an episode ends as follows:
 * ``terminated``: the value after the step is 0.
 * ``truncated``: the observation after the step is unknown (the next one is of another game). Such
   a step has advantage 0 and its own value as target, so the step before it bootstraps from the
-  truncated step's observation.
+  truncated step's observation. It is the idle step after a game that was cut off, whose observation
+  is the game's last one.
 """
 
 from __future__ import annotations
