@@ -40,7 +40,7 @@ from colobus.experiment.settings import flag, groups_of
 from colobus.roles.tracker import StopRule
 from colobus.runs.folder import free_folder
 from colobus.training.words import stop_in_words
-from helpers.launching import colobus
+from helpers.launching import colobus, finish, start
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,25 @@ def test_mistakes_about_a_run_are_told_without_torch(words: list[str]) -> None:
     )
     assert done.stdout == "2 False\n"
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
+@pytest.mark.parametrize("words", ["train --env slow:make --out RUN", "eval RUN", "watch RUN"])
+def test_a_signal_while_modules_are_imported_ends_the_command_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, name: str
+) -> None:
+    """Of the import of a module that swallows what is raised in it, as some libraries do."""
+    slow = "import time\ntry:\n    print('importing', flush=True)\n    time.sleep(300)\n"
+    for module in ("tyro", "slow"):
+        (tmp_path / f"{module}.py").write_text(f"{slow}except BaseException:\n    pass\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = start(*words.replace("RUN", str(tmp_path / "run")).split())
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(getattr(signal, name))
+    assert finish(process) == (128 + getattr(signal, name), "", "colobus: stopped\n")
+    assert not (tmp_path / "run").exists()
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,8 @@ class Interrupts:
 
     While ``gentle``, a signal is only remembered, and `raise_if_any` turns it into an `Interrupted`
     where the caller can take one: a second Ctrl-C during the last checkpoint changes nothing.
-    Otherwise a signal raises `Interrupted` at once. Only the first one counts.
+    Otherwise a signal raises `Interrupted` at once; while a module is being imported, where an
+    exception may be lost or end as another one, it ends the process. Only the first one counts.
     Later ones are ignored for `GIVE_UP_SECONDS`; after that one ends the process at once. A SIGHUP
     that is ignored already, as under ``nohup``, stays so.
 
@@ -87,7 +88,7 @@ class Interrupts:
         if self.signal:
             raise Interrupted(self.exit_code)
 
-    def _catch(self, number: int, _: FrameType | None) -> None:
+    def _catch(self, number: int, frame: FrameType | None) -> None:
         if self.signal:  # the process is on its way out already
             if self._now() - self._first >= GIVE_UP_SECONDS:
                 self._end(self.exit_code)
@@ -95,6 +96,9 @@ class Interrupts:
         self.signal, self._first = number, self._now()
         if self._say:
             threading.Thread(target=self._remind, name="says that it ends", daemon=True).start()
+        if not self.gentle and _is_importing(frame):
+            os.write(2, b"colobus: stopped\n")
+            self._end(self.exit_code)
         if not self.gentle:
             raise Interrupted(self.exit_code)
 
@@ -105,3 +109,10 @@ class Interrupts:
             seconds = self._now() - self._first
             again = "; one more ends it at once" if seconds >= GIVE_UP_SECONDS else ""
             self._say(f"{self.name} was heard {seconds:.0f} s ago: the run is ending{again}")
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Return whether a module is being imported."""
+    while frame is not None and "importlib._bootstrap" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from colobus import __version__
-from colobus.cli.interrupts import Interrupted
+from colobus.cli.interrupts import Interrupted, Interrupts
 from colobus.core.errors import ColobusError, nearest, printable
 from colobus.core.program import program
 from colobus.experiment.aliases import algorithm_hint, command_hint
@@ -101,6 +101,7 @@ def main() -> NoReturn:
     with such a thread alive the process leaves at once.
     """
     _open_output()
+    Interrupts().__enter__()  # for as long as the process lives
     code = run(sys.argv[1:])
     if any(t.daemon and t is not threading.current_thread() for t in threading.enumerate()):
         with contextlib.suppress(OSError):
