@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,10 +20,10 @@ from colobus.cli.perf.throughput import (
     steady_rate,
     waiting_shares,
 )
-from colobus.core.timing import Clock
 from colobus.experiment.presets import PRESETS
 from colobus.nets.network import NetworkSettings
 from colobus.nets.torsos import Torso
+from colobus.runtime.api import RoleState
 from colobus.runtime.devices import CPU, Placement
 from colobus.training.start import begin
 from conftest import short_pong
@@ -31,17 +31,6 @@ from helpers.reading import META
 
 EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))
 SHAPE = EXPERIMENT.shape
-
-
-@dataclass
-class Seen:
-    """A role, and where its time went."""
-
-    name: str
-    clock: Clock = field(default_factory=Clock)
-    finished: bool = False
-
-    def step(self) -> None: ...
 
 
 class Looks:
@@ -135,11 +124,13 @@ def test_stages_of_a_device_are_measured_there() -> None:
 
 
 def test_how_long_learner_and_loader_wait() -> None:
-    roles = [Seen("loader-0"), Seen("learner-0"), Seen("learner-1")]
-    roles[0].clock.seconds = {"wait for experience": 3.0, "load": 1.0}
-    roles[1].clock.seconds = {"wait for experience": 1.0, "wait for parameters": 2.0, "learn": 7.0}
-    found = waiting_shares(roles)
-    assert found == {
+    spent = {
+        "loader-0": {"wait for experience": 3.0, "load": 1.0},
+        "learner-0": {"wait for experience": 1.0, "wait for parameters": 2.0, "learn": 7.0},
+        "learner-1": {},
+    }
+    roles = [RoleState(name, "", False, 0.0, 1, s, False, False) for name, s in spent.items()]
+    assert waiting_shares(roles) == {
         "loader_waits": 0.75,
         "learner_waits": 0.3,
         "learner_waits_for_batch": 0.1,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -25,7 +25,7 @@ from colobus.cli.train import Train, launched
 from colobus.core.errors import ColobusError, printable
 from colobus.experiment.presets import preset
 from colobus.roles.tracker import Status, StopRule, TrackerSettings
-from colobus.runtime.api import Active
+from colobus.runtime.api import RoleState
 from colobus.training.callbacks import Alarms
 from colobus.training.run import train
 from colobus.training.start import least_steps
@@ -46,8 +46,7 @@ def plain(said: str) -> str:
 
 
 def show_some(display: Display) -> None:
-    clock = SimpleNamespace(seconds={"learn": 1.0}, stage="learn")
-    role = cast("Active", SimpleNamespace(name="learner-0", clock=clock))
+    role = RoleState("learner-0", "learn", False, 0.0, 1, {"learn": 1.0}, False, False)
     with display:
         for step in range(3):
             display.watch(Status(steps=step, seconds=float(step), score=0.5, curve=CURVE), [role])
@@ -127,7 +126,7 @@ def test_an_error_in_a_callback_ends_it_and_not_the_run(tmp_path: Path) -> None:
     calls: list[int] = []
     lines: list[str] = []
 
-    def watch(status: Status, _: Sequence[Active]) -> None:
+    def watch(status: Status, _: Sequence[RoleState]) -> None:
         calls.append(status.steps)
         raise KeyError("score")
 
@@ -141,7 +140,7 @@ def test_an_error_in_a_callback_ends_it_and_not_the_run(tmp_path: Path) -> None:
 
 
 def test_a_callback_may_end_the_run(tmp_path: Path) -> None:
-    def watch(status: Status, _: Sequence[Active]) -> None:
+    def watch(status: Status, _: Sequence[RoleState]) -> None:
         if status.version > 1:
             raise ColobusError("enough")
 

@@ -19,7 +19,7 @@ from colobus.envs.api import GameSettings, Step
 from colobus.envs.catch import CatchGames
 from colobus.envs.make import make_games
 from colobus.evaluation import evaluator
-from colobus.evaluation.agent import Agent, Policy
+from colobus.evaluation.agent import Agent, PolicyName
 from colobus.evaluation.evaluator import evaluate, share_out
 from colobus.evaluation.protocols import PROTOCOLS, PlayedGame
 from helpers.players import (
@@ -166,14 +166,14 @@ def test_the_seed_decides_games_and_actions() -> None:
 
 
 def test_the_policy_is_the_callers_or_the_protocols(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: set[Policy | None] = set()
+    asked: set[PolicyName | None] = set()
 
     class Asked(Catcher):
         def act(self, observations: Any, policy: Any = None, *rest: Any, **more: Any) -> Any:
             asked.add(policy)
             return super().act(observations, policy, *rest, **more)
 
-    def played(*args: Any) -> tuple[str, set[Policy | None]]:
+    def played(*args: Any) -> tuple[str, set[PolicyName | None]]:
         asked.clear()
         return evaluate(Asked(), *args).policy, set(asked)
 

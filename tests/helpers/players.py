@@ -20,7 +20,7 @@ from colobus.core.types import Bytes, Floats, Ints, Version
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings, rom_of
 from colobus.envs.make import action_names, frame_shape
-from colobus.evaluation.agent import Agent, Policy
+from colobus.evaluation.agent import Agent, PolicyName
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network, NetworkSettings
 from colobus.runs.config import Config, write_config
@@ -119,7 +119,7 @@ class Ruled(Agent):
     def act(
         self,
         observations: Any,
-        policy: Policy | None = None,
+        policy: PolicyName | None = None,
         random: torch.Generator | None = None,
         *,
         state: Any = None,
@@ -197,7 +197,7 @@ class Clock(Scripted):
     def act(
         self,
         observations: Any,
-        policy: Policy | None = None,
+        policy: PolicyName | None = None,
         random: torch.Generator | None = None,
         *,
         state: Any = None,

@@ -17,7 +17,7 @@ from colobus.experiment.check import check
 from colobus.experiment.settings import ReuseSettings
 from colobus.roles.prefetch import Loader
 from colobus.roles.tracker import Status
-from colobus.runtime.api import Active
+from colobus.runtime.api import RoleState
 from colobus.training.run import train
 from conftest import catch
 from helpers.outcomes import assert_same, inline, threads
@@ -60,7 +60,7 @@ def test_a_run_with_loaders_is_resumed_exactly(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_with_loaders_is_saved(tmp_path: Path) -> None:
-    def interrupt(status: Status, active: Sequence[Active]) -> None:
+    def interrupt(status: Status, _: Sequence[RoleState]) -> None:
         if status.version > 4:
             raise KeyboardInterrupt
 

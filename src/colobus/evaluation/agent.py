@@ -57,7 +57,7 @@ def load_parameters(net: Network, parameters: dict[str, torch.Tensor]) -> None:
 if TYPE_CHECKING:
     from colobus.envs.playing import Env, Envs
 
-Policy = Literal["sampled", "greedy", "epsilon"]
+PolicyName = Literal["sampled", "greedy", "epsilon"]
 """sampled draws from the policy's probabilities, greedy takes the best action, epsilon the best one
 or, with probability `Agent.epsilon`, any: what is natural where an algorithm knows values only."""
 
@@ -109,7 +109,7 @@ class Agent:
         self._random = torch.Generator().manual_seed(experiment.seed)
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> PolicyName:
         """Default policy: sampled, or epsilon for an agent without probabilities."""
         return self.algorithm.acting_policy
 
@@ -167,7 +167,7 @@ class Agent:
     def act(
         self,
         observations: NDArray[Any],
-        policy: Policy | None = None,
+        policy: PolicyName | None = None,
         random: torch.Generator | None = None,
         *,
         state: None = None,
@@ -177,7 +177,7 @@ class Agent:
     def act(
         self,
         observations: NDArray[Any],
-        policy: Policy | None = None,
+        policy: PolicyName | None = None,
         random: torch.Generator | None = None,
         *,
         state: Floats,
@@ -187,7 +187,7 @@ class Agent:
     def act(
         self,
         observations: torch.Tensor,
-        policy: Policy | None = None,
+        policy: PolicyName | None = None,
         random: torch.Generator | None = None,
         *,
         state: None = None,
@@ -197,7 +197,7 @@ class Agent:
     def act(
         self,
         observations: torch.Tensor,
-        policy: Policy | None = None,
+        policy: PolicyName | None = None,
         random: torch.Generator | None = None,
         *,
         state: torch.Tensor,
@@ -206,7 +206,7 @@ class Agent:
     def act(
         self,
         observations: Any,
-        policy: Policy | None = None,
+        policy: PolicyName | None = None,
         random: torch.Generator | None = None,
         *,
         state: Any = None,
@@ -330,10 +330,12 @@ class Agent:
             )
         return torch.from_numpy(state).to(self.device) if state is not None and want.size else None
 
-    def _noise(self, count: int, policy: Policy, random: torch.Generator) -> torch.Tensor:
+    def _noise(self, count: int, policy: PolicyName, random: torch.Generator) -> torch.Tensor:
         """Return what is added to the scores [count, A]: the best one then is the action."""
-        if policy not in get_args(Policy):
-            raise ColobusError(f"policy {policy!r}: must be one of {', '.join(get_args(Policy))}")
+        if policy not in get_args(PolicyName):
+            raise ColobusError(
+                f"policy {policy!r}: must be one of {', '.join(get_args(PolicyName))}"
+            )
         shape = (count, self.actions)
         if policy == "greedy":
             return torch.zeros(shape)
@@ -373,7 +375,7 @@ def _with_own(
     return replace(experiment, games=games, network=replace(experiment.network, **names))
 
 
-def describe(policy: Policy, epsilon: float) -> str:
+def describe(policy: PolicyName, epsilon: float) -> str:
     """Return a policy in words, as it is printed with scores."""
     return f"epsilon-greedy {epsilon:.2g}" if policy == "epsilon" else f"{policy} policy"
 

@@ -19,7 +19,7 @@ from colobus.envs.ale import AleGame
 from colobus.envs.api import Games, GameSettings, close
 from colobus.envs.frames import FrameStack, StuckGuard
 from colobus.envs.make import action_names, agents, make_games
-from colobus.evaluation.agent import Agent, Policy, as_agent
+from colobus.evaluation.agent import Agent, PolicyName, as_agent
 from colobus.evaluation.protocols import Evaluation, PlayedGame, Protocol, find_protocol
 from colobus.evaluation.start_states import StartStates
 
@@ -38,7 +38,7 @@ def evaluate(
     agent: Agent | str | Path,
     protocol: str = "training",
     episodes: int | None = None,
-    policy: Policy | None = None,
+    policy: PolicyName | None = None,
     seed: int = 1,
     progress: Progress | None = None,
     starts: StartStates | None = None,
@@ -116,7 +116,7 @@ def _make_players(
     agent: Agent,
     protocol: Protocol,
     settings: GameSettings,
-    policy: Policy,
+    policy: PolicyName,
     episodes: int,
     seed: int,
     starts: StartStates | None,
@@ -155,7 +155,7 @@ class _VectorPlayer:
         settings: GameSettings,
         seeds: Ints,
         quotas: Ints,
-        policy: Policy,
+        policy: PolicyName,
         random: torch.Generator,
         stuck: int | None,
     ) -> None:
@@ -264,7 +264,7 @@ class _StartStatePlayer:
         settings: GameSettings,
         starts: StartStates,
         numbers: Sequence[int],
-        policy: Policy,
+        policy: PolicyName,
         random: torch.Generator,
     ) -> None:
         self._agent, self._policy, self._random = agent, policy, random

@@ -17,7 +17,7 @@ from colobus.core.errors import ColobusError, nearest
 from colobus.core.types import Version
 from colobus.envs.api import GameSettings
 from colobus.envs.make import is_atari
-from colobus.evaluation.agent import Policy, describe
+from colobus.evaluation.agent import PolicyName, describe
 from colobus.evaluation.scores import baselines, normalised
 from colobus.evaluation.start_states import summary_line
 from colobus.runs.read import evaluation_file, write_new
@@ -47,7 +47,7 @@ class Protocol:
     noop_max: int | None = None
     max_frames: int | None = None
     stuck: int | None = None
-    policy: Policy | None = None
+    policy: PolicyName | None = None
     starts: bool = False
 
     def settings(self, games: GameSettings) -> GameSettings:
@@ -118,7 +118,7 @@ class Evaluation:
     protocol: Protocol
     settings: GameSettings
     action_names: tuple[str, ...]  # the action set, in the order of the indices
-    policy: Policy
+    policy: PolicyName
     epsilon: float  # share of random actions under the policy epsilon
     seed: int
     steps: int  # environment steps the agent had learned from

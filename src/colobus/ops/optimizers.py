@@ -118,8 +118,14 @@ RULES: dict[str, Rule] = {
         adam,
         {"mean": 0.0, "square": 0.0},
         lambda s: {
-            **{"beta1": s.beta1, "beta2": s.beta2, "eps": s.epsilon, "weight_decay": 0.0},
-            **{"max_exp_avg_sqs": [], "fused": True, "amsgrad": False, "maximize": False},
+            "beta1": s.beta1,
+            "beta2": s.beta2,
+            "eps": s.epsilon,
+            "weight_decay": 0.0,
+            "max_exp_avg_sqs": [],
+            "fused": True,
+            "amsgrad": False,
+            "maximize": False,
         },
     ),
     "radam": Rule(
@@ -151,7 +157,10 @@ RULES: dict[str, Rule] = {
         sgd,
         {"momentum": 0.0},
         lambda s: {
-            **{"momentum": s.momentum, "dampening": 0.0, "nesterov": False, "maximize": False},
+            "momentum": s.momentum,
+            "dampening": 0.0,
+            "nesterov": False,
+            "maximize": False,
             **PLAIN,
         },
         counts=False,

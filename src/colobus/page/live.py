@@ -24,7 +24,7 @@ from starlette.routing import Route
 from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bytes
-from colobus.evaluation.agent import Agent, Policy
+from colobus.evaluation.agent import Agent, PolicyName
 from colobus.evaluation.films.player import Player, make_screen
 from colobus.page.server import assets, guarded, page_routes, run_app
 
@@ -109,7 +109,7 @@ class LiveGame:
     """
 
     def __init__(
-        self, agent: Agent, seed: int = 1, policy: Policy | None = None, human: bool = False
+        self, agent: Agent, seed: int = 1, policy: PolicyName | None = None, human: bool = False
     ) -> None:
         self.human = human
         self._screen = make_screen(agent.games, int(game_seeds(seed, "play", 1)[0]))

@@ -9,7 +9,7 @@ for tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from colobus.core.timing import Clock
 
@@ -33,6 +33,19 @@ class Active(Protocol):
 
     def step(self) -> None:
         """Do one piece of work. Waits only for other roles, in stages that the clock names so."""
+
+
+class RoleState(NamedTuple):
+    """What an active role does now."""
+
+    name: str
+    stage: str
+    waiting: bool  # for another role
+    stuck: float  # seconds in this stage, without those in which the process was stopped
+    steps: int  # finished calls of step()
+    seconds: dict[str, float]  # by stage, since it began
+    finished: bool
+    ended: bool  # has no thread any more
 
 
 @runtime_checkable
@@ -70,10 +83,6 @@ class Runtime(Protocol):
         """
 
     @property
-    def active(self) -> Sequence[Active]:
-        """The active roles as they were last heard of, for display."""
-
-    @property
     def away(self) -> int:
         """Learners whose process is lost and has not come back yet; always 0 in one process."""
 
@@ -89,6 +98,9 @@ class Runtime(Protocol):
 
     def has_begun(self, role: str) -> bool:
         """Return whether a role is there and answers calls, before ``start`` has returned too."""
+
+    def states(self) -> Sequence[RoleState]:
+        """Return what the active roles did when they were last heard of. Never waits."""
 
     def wait(self, seconds: float) -> bool:
         """Wait at most so long; return whether a role has finished or the run has failed.

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import torch
 
 from colobus.core.errors import Closed, ColobusError, Deadline, RoleFailed
+from colobus.runtime.api import RoleState
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.system import describe_machine, keep_freed_memory
-from colobus.runtime.threads import RoleState, Threads
+from colobus.runtime.threads import Threads
 
 
 class Request(NamedTuple):

@@ -11,13 +11,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from colobus.core.errors import Closed, ColobusError, Deadline, Lost, RoleFailed, Stalled, place_of
 from colobus.core.timing import Gaps
-from colobus.runtime.api import Active, Passive, nothing
+from colobus.runtime.api import Active, Passive, RoleState, nothing
 from colobus.runtime.devices import CPU, own_stream
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.system import be_nicer
@@ -35,19 +35,6 @@ SLOW_START = 5
 """Multiple of the deadline for the first step of a role: loading and first kernels are slow."""
 
 
-class RoleState(NamedTuple):
-    """What an active role does now."""
-
-    name: str
-    stage: str
-    waiting: bool  # for another role
-    stuck: float  # seconds in this stage, without those in which the process was stopped
-    steps: int  # finished calls of step()
-    seconds: dict[str, float]  # by stage, since it began
-    finished: bool
-    ended: bool  # has no thread any more
-
-
 class InProcess:
     """What is alike where all roles live in this process, from the beginning to the end."""
 
@@ -57,6 +44,8 @@ class InProcess:
     def __init__(self, roles: Mapping[str, Any]) -> None:
         self.roles = roles
         self.active: list[Active] = [role for role in roles.values() if hasattr(role, "step")]
+        self._gaps = Gaps()
+        self._ended: set[str] = set()  # names of roles whose threads have ended
 
     def start(self, pause: Callable[[], None] = nothing) -> None:
         """Do nothing: roles run while ``wait`` is called."""
@@ -64,6 +53,27 @@ class InProcess:
     def has_begun(self, role: str) -> bool:
         """Return whether there is such a role."""
         return role in self.roles
+
+    def states(self) -> tuple[RoleState, ...]:
+        """Return what every active role does now."""
+        self._gaps.look()
+        now, states = time.monotonic(), []
+        for role in self.active:
+            clock, name = role.clock, role.name
+            since = clock.since
+            states.append(
+                RoleState(
+                    name,
+                    clock.stage,
+                    clock.waiting,
+                    now - since - self._gaps.since(since),
+                    clock.steps,
+                    dict(clock.seconds),
+                    role.finished,
+                    name in self._ended,
+                )
+            )
+        return tuple(states)
 
     def check(self) -> None:
         """Do nothing: ``wait`` raises what a role raised."""
@@ -104,10 +114,8 @@ class Threads(InProcess):
         self._deadline = deadline
         self._log, self._events = log, events
         self._stopping = threading.Event()
-        self._gaps = Gaps()
         self._woken = threading.Condition()
         self.failure: ColobusError | None = None  # what ended the run
-        self._ended: set[str] = set()
         self._threads = [
             threading.Thread(target=self._run, args=(role,), name=role.name, daemon=True)
             for role in self.active
@@ -130,27 +138,6 @@ class Threads(InProcess):
         for state in self.states():
             if not self._stopping.is_set() and (line := hung(state, self._deadline)):
                 raise Stalled(line)
-
-    def states(self) -> tuple[RoleState, ...]:
-        """Return what every active role does now."""
-        self._gaps.look()
-        now, states = time.monotonic(), []
-        for role in self.active:
-            clock, name = role.clock, role.name
-            since = clock.since
-            states.append(
-                RoleState(
-                    name,
-                    clock.stage,
-                    clock.waiting,
-                    now - since - self._gaps.since(since),
-                    clock.steps,
-                    dict(clock.seconds),
-                    role.finished,
-                    name in self._ended,
-                )
-            )
-        return tuple(states)
 
     def stop(self, patience: float = 30.0) -> list[str]:
         """Close the passive roles and end all threads; return the names of those still running."""

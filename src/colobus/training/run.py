@@ -27,7 +27,7 @@ from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.tracker import Status, Tracker
 from colobus.runs.config import read_config, write_config
 from colobus.runs.folder import CONFIG, cannot_write, held, make_folder
-from colobus.runtime.api import Active, Runtime
+from colobus.runtime.api import RoleState, Runtime
 from colobus.runtime.devices import Devices
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster
@@ -39,8 +39,8 @@ from colobus.training.sidecars import SidecarProcesses
 from colobus.training.start import begin_again, begin_new
 from colobus.training.topology import make_graph
 
-Watch = Callable[[Status, Sequence[Active]], None]
-"""Takes the status of the run and its active roles, to show them."""
+Watch = Callable[[Status, Sequence[RoleState]], None]
+"""Takes the status of the run and what its active roles do, to show them."""
 
 LOOK_SECONDS = 0.5
 """Between two looks at a run: for failures, due checkpoints and the display."""
@@ -95,7 +95,7 @@ def train(
         folder: of the run; must be new or empty unless ``resume``.
         name: game or preset as the user gave it.
         resume: go on from the newest complete checkpoint in ``folder``.
-        watch: called about twice a second with the status and the active roles. ColobusError and
+        watch: called about twice a second with the status and what roles do. ColobusError and
             KeyboardInterrupt end the run; after any other error it is not called again.
         log: takes lines for the user.
         began: `time.monotonic` when the process started, if seconds count from there.
@@ -234,7 +234,7 @@ class Run:
             with suppress(Lost):  # the next wait replaces what is lost
                 self._look(tracker, saver, runtime)
                 self._shrink(graph, runtime)
-            self._show(runtime.active)
+            self._show(runtime.states())
             if line := sidecars.dead():
                 self.log(line)
         runtime.check()
@@ -254,17 +254,17 @@ class Run:
         """Ask the tracker how the run is, save a checkpoint if one is due, and call callbacks."""
         if failure := tracker.failure():
             raise cannot_write(self.folder, failure)
-        tracker.spent({role.name: dict(role.clock.seconds) for role in runtime.active})
+        tracker.spent({role.name: role.seconds for role in runtime.states()})
         self.status = tracker.status()
         self._alarms.look(self.status)
         saver.look()
         self._caller.look(tracker, self.status)
 
-    def _show(self, active: Sequence[Active]) -> None:
+    def _show(self, roles: Sequence[RoleState]) -> None:
         """Call the display or callback, but not after an error in it."""
         try:
             if self.watch:
-                self.watch(self.status, active)
+                self.watch(self.status, roles)
         except (ColobusError, StopTraining):
             raise
         except Exception as error:

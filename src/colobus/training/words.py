@@ -14,7 +14,7 @@ from colobus.core.timing import clock
 from colobus.experiment.settings import Experiment
 from colobus.roles.tracker import WINDOW, Status, StopRule, WorkersStatus
 from colobus.runs.folder import CHECKPOINTS, CURVE, FILM, RECONSTRUCTION
-from colobus.runtime.api import Active
+from colobus.runtime.api import RoleState
 from colobus.runtime.groups import Cluster
 
 PARTS = {
@@ -261,12 +261,12 @@ def time_left(found: Sequence[Ending]) -> str:
     return f"about {clock(first.left)} left{most}"
 
 
-def doing(status: Status, active: Sequence[Active], bound: str) -> list[str]:
+def doing(status: Status, roles: Sequence[RoleState], bound: str) -> list[str]:
     """Return what bounds the speed, or what the roles do before anything was learned.
 
     Args:
         status: of the run.
-        active: its active roles.
+        roles: what its active roles do.
         bound: stage that bounds the speed.
     """
     if status.version:
@@ -276,9 +276,9 @@ def doing(status: Status, active: Sequence[Active], bound: str) -> list[str]:
             f"learns from games {mean:.1f} updates old (at most {most:.0f})",
         ]
     stages: dict[str, dict[str, None]] = {}
-    for role in active:
-        kind, stage = role.name.partition("-")[0], role.clock.stage
-        stages.setdefault(kind, {})[DOING.get(stage, stage)] = None
+    for role in roles:
+        kind = role.name.partition("-")[0]
+        stages.setdefault(kind, {})[DOING.get(role.stage, role.stage)] = None
     said = [f"{kind}s: {' or '.join(found)}" for kind, found in stages.items()]
     said = said or ["waiting for the processes of the run"]
     return [" · ".join(["before the first update", *said])]

@@ -35,7 +35,7 @@ from colobus.nets.observations import Observations
 from colobus.ops.flat import FlatParameters
 from colobus.ops.optimizers import Optimizer
 from colobus.roles.tracker import Status, StopRule
-from colobus.runtime.api import Active
+from colobus.runtime.api import RoleState
 from colobus.runtime.devices import (
     CPU,
     ON_CPU,
@@ -151,11 +151,11 @@ def trained(
         (seconds, steps), about twice a second and at the end, and `waiting_shares`.
     """
     counts: list[tuple[float, int]] = []
-    roles: list[Active] = []
+    roles: list[RoleState] = []
     minutes = experiment.stop.minutes or 1.0
 
-    def watch(status: Status, active: Sequence[Active]) -> None:
-        roles[:] = active
+    def watch(status: Status, now: Sequence[RoleState]) -> None:
+        roles[:] = now
         counts.append((status.seconds, status.steps))
         tell(min(status.seconds / (60 * minutes), 1.0))
 
@@ -174,7 +174,7 @@ def trained(
     return counts, waiting_shares(roles)
 
 
-def waiting_shares(roles: Sequence[Active]) -> dict[str, float]:
+def waiting_shares(roles: Sequence[RoleState]) -> dict[str, float]:
     """Return for which share of its time the first learner waited, and the first loader if any.
 
     Returns:
@@ -185,7 +185,7 @@ def waiting_shares(roles: Sequence[Active]) -> dict[str, float]:
     for role in roles:
         if role.name not in ("loader-0", "learner-0"):
             continue
-        seconds, name = dict(role.clock.seconds), role.name.removesuffix("-0")
+        seconds, name = role.seconds, role.name.removesuffix("-0")
         total = max(sum(seconds.values()), 1e-9)
         waited = sum(spent for stage, spent in seconds.items() if stage.startswith(WAIT))
         found[f"{name}_waits"] = round(waited / total, 3)

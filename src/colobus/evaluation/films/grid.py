@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bytes, Ints
-from colobus.evaluation.agent import Agent, Policy
+from colobus.evaluation.agent import Agent, PolicyName
 from colobus.evaluation.films.file import Film, Format, Progress, filming, format_of
 from colobus.evaluation.films.player import Player, make_screen
 
@@ -88,7 +88,7 @@ def record_grid(
     cells: Sequence[Cell],
     out: Path,
     seconds: float = 60.0,
-    policy: Policy | None = None,
+    policy: PolicyName | None = None,
     progress: Progress | None = None,
 ) -> list[Film]:
     """Film a game of each cell, side by side, until all are over or ``seconds`` are filmed.
@@ -136,7 +136,7 @@ def record_grid(
 class _Panel:
     """One game of a grid: it plays as far as the film has come."""
 
-    def __init__(self, cell: Cell, policy: Policy | None, form: Format) -> None:
+    def __init__(self, cell: Cell, policy: PolicyName | None, form: Format) -> None:
         agent, self._title, seed = cell
         self._screen = make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
         random = generator(seed, "film actions")

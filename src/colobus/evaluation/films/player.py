@@ -19,7 +19,7 @@ from colobus.core.types import Bytes, Frames, Ints
 from colobus.envs.api import Games, GameSettings, close
 from colobus.envs.frames import FrameStack, StuckGuard
 from colobus.envs.make import is_atari, is_gym, make_games
-from colobus.evaluation.agent import Agent, Policy, as_agent
+from colobus.evaluation.agent import Agent, PolicyName, as_agent
 from colobus.evaluation.films.file import Film as Film  # part of the public API
 from colobus.evaluation.films.file import Progress, filming, format_of
 
@@ -172,7 +172,7 @@ class Player:
         agent: Agent,
         screen: Screen,
         random: torch.Generator,
-        policy: Policy | None = None,
+        policy: PolicyName | None = None,
         stuck: int | None = None,
     ) -> None:
         self._agent, self._screen, self._random, self._policy = agent, screen, random, policy
@@ -220,7 +220,7 @@ def record(
     out: str | Path,
     seconds: float = 60.0,
     seed: int = 1,
-    policy: Policy | None = None,
+    policy: PolicyName | None = None,
     progress: Progress | None = None,
     several: bool = False,
     stuck: int | None = None,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Collection, Set
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 
-from colobus.core.timing import Clock
+from colobus.runtime.api import RoleState
 from colobus.runtime.groups import Cluster, ProcessSpec
 from colobus.runtime.host import About, Heartbeat
 from colobus.runtime.ray.process import Process
-from colobus.runtime.threads import RoleState, hung
+from colobus.runtime.threads import hung
 
 SOME_CPU = 0.001
 """What a process asks for that takes hardly any CPU, to be started on a certain host: Ray puts
@@ -215,29 +215,6 @@ class SilentHosts:
         now = time.monotonic()
         silent = {host for host, since in self._since.items() if now - since < AVOID_SECONDS}
         return silent if hosts - silent else set()
-
-
-@dataclass
-class Seen:
-    """An active role in another process, for display."""
-
-    name: str
-    clock: Clock = field(default_factory=Clock)
-    finished: bool = False
-
-    def step(self) -> None:
-        """Raise NotImplementedError: the step runs where the role lives."""
-        raise NotImplementedError
-
-
-def seen(name: str, states: Sequence[RoleState]) -> Seen:
-    """Return a role as it was at the last heartbeat."""
-    role = Seen(name)
-    for state in states:
-        if state.name == name:
-            role.clock.stage, role.clock.steps = state.stage, state.steps
-            role.clock.seconds, role.finished = state.seconds, state.finished
-    return role
 
 
 def cpus_of(spec: ProcessSpec, cluster: Cluster) -> float:

@@ -20,18 +20,18 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
 from colobus.core.errors import ClusterLost, ColobusError, Lost, RoleFailed, Stalled
-from colobus.runtime.api import Active, nothing
+from colobus.runtime.api import RoleState, nothing
 from colobus.runtime.groups import ALONE, Cluster
 from colobus.runtime.host import Heartbeat, Remote, Request
 from colobus.runtime.ray.placement import Incarnation, Processes, check_versions
 from colobus.runtime.ray.process import answer_of, answered
-from colobus.runtime.ray.remote import ACTIVE, OwnPauses, RemoteProcess, seen
+from colobus.runtime.ray.remote import ACTIVE, OwnPauses, RemoteProcess
 from colobus.runtime.ray.session import Alive
 
 START_SECONDS = 60.0
@@ -170,12 +170,6 @@ class Ray:
         self._pauses = OwnPauses(cluster.silence)
 
     @property
-    def active(self) -> list[Active]:
-        """The active roles as they were at their last heartbeats."""
-        roles = [seen(name, self.processes.of_role[name].states) for name in self._active]
-        return cast("list[Active]", roles)
-
-    @property
     def away(self) -> int:
         """Learners whose process is lost and has not come back yet."""
         lost = [role for one in self.processes.all if one.lost for role in one.spec.roles]
@@ -207,6 +201,10 @@ class Ray:
     def has_begun(self, role: str) -> bool:
         """Return whether the process of a role has built its roles."""
         return self.processes.of_role[role].running
+
+    def states(self) -> list[RoleState]:
+        """Return what the active roles did at their last heartbeats."""
+        return [state for process in self.processes.all for state in process.states]
 
     def wait(self, seconds: float) -> bool:
         """Listen to the processes for so long and replace lost ones; return whether all is over."""
