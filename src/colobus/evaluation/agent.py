@@ -280,7 +280,7 @@ class Agent:
             ValueError: if the observations or the state have another shape or type than in
                 training.
         """
-        policy: Policy | None = "greedy" if deterministic else None
+        policy: PolicyName | None = "greedy" if deterministic else None
         stacks, single = self._stacks(np.asarray(observation))
         if not self.initial_state().size:
             actions: Any = self.act(stacks, policy)
