@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,7 +17,7 @@ from colobus.cli.display import Curve, Display, Printer, earlier_curve, small_cu
 from colobus.core.timing import bounding_stage, clock
 from colobus.core.types import Traffic
 from colobus.roles.tracker import Status, StopRule, WorkersStatus
-from colobus.runtime.api import Active
+from colobus.runtime.api import RoleState
 from colobus.training.pace import Pace, ProgressLine
 from colobus.training.words import (
     about_workers,
@@ -29,11 +29,10 @@ from colobus.training.words import (
 )
 
 
-def role(name: str, **seconds: float) -> Active:
+def role(name: str, **seconds: float) -> RoleState:
     spent = {stage.replace("_", " "): s for stage, s in seconds.items()}
     stage = next(reversed(spent), "starting")
-    clock = SimpleNamespace(seconds=spent, stage=stage)
-    return cast("Active", SimpleNamespace(name=name, clock=clock))
+    return RoleState(name, stage, False, 0.0, 1, spent, False, False)
 
 
 def printer(terminal: bool, width: int = 90, height: int = 30) -> tuple[Printer, io.StringIO]:

@@ -25,7 +25,7 @@ from colobus.core.errors import printable
 from colobus.core.timing import clock
 from colobus.roles.tracker import WINDOW, Status, StopRule
 from colobus.runs.curves import read_metrics
-from colobus.runtime.api import Active
+from colobus.runtime.api import RoleState
 from colobus.training.pace import Pace
 from colobus.training.words import (
     Ending,
@@ -175,26 +175,26 @@ class Display:
             with survived():
                 self._live.stop()
 
-    def watch(self, status: Status, active: Sequence[Active]) -> None:
+    def watch(self, status: Status, roles: Sequence[RoleState]) -> None:
         """Show the status (cheap; called about twice a second). An error costs the picture only."""
         try:
-            self._show(status, active)
+            self._show(status, roles)
         except Exception as error:
             if not self._broken:
                 self._broken = True
                 self._printer.line(f"the display failed: {type(error).__name__}: {error}")
         self._then()
 
-    def _show(self, status: Status, active: Sequence[Active]) -> None:
-        self._pace.see(status, active)
+    def _show(self, status: Status, roles: Sequence[RoleState]) -> None:
+        self._pace.see(status, roles)
         if self._live:
-            panel = self.panel(status, active)
+            panel = self.panel(status, roles)
             with survived():
                 self._live.update(panel, refresh=True)
         elif self._pace.is_due():
-            self._printer.line(self._pace.line(status, active))
+            self._printer.line(self._pace.line(status, roles))
 
-    def panel(self, status: Status, active: Sequence[Active]) -> Panel:
+    def panel(self, status: Status, roles: Sequence[RoleState]) -> Panel:
         """Return the panel for a terminal of this size."""
         console = self._printer.console
         height = console.height
@@ -204,7 +204,7 @@ class Display:
         room = height - 3 - len(rows)  # the frame, and the line of the cursor
         wide = inner >= BESIDE
         curve = [] if console.options.ascii_only else self.curve(status)
-        figures = self._figures(status, active)
+        figures = self._figures(status, roles)
         if wide:
             figures += [Text(line, "dim") for line in _losses(status.values)]
         lines = [len(one.wrap(console, FIGURES if wide else inner)) for one in figures]
@@ -240,7 +240,7 @@ class Display:
         grid.add_row(bar, said)
         return [grid]
 
-    def _figures(self, status: Status, active: Sequence[Active]) -> list[Text]:
+    def _figures(self, status: Status, roles: Sequence[RoleState]) -> list[Text]:
         """Return the lines of figures."""
         stop = self._stop
         goal = "" if stop.until_score is None else f" of {stop.until_score:g}"
@@ -257,7 +257,7 @@ class Display:
             score.append(f" · evaluated {number(status.evaluated)}{goal}")
         speed = f"{self._pace.rate():,.0f} {unit(status)}/s"
         lines = [Text(f"{status.steps:,} steps · {clock(status.seconds)} · {speed}"), score]
-        said = " · ".join(doing(status, active, self._pace.bound()))
+        said = " · ".join(doing(status, roles, self._pace.bound()))
         lines.append(Text(said, "dim" if status.version else "yellow"))
         if status.workers:
             lines.append(Text(" · ".join(about_workers(status.workers))))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from colobus.core.timing import bounding_stage
 from colobus.roles.tracker import Status, StopRule
-from colobus.runtime.api import Active
+from colobus.runtime.api import RoleState
 from colobus.training.words import (
     Ending,
     about_workers,
@@ -54,11 +54,11 @@ class Pace:
         self._loads: deque[Load] = deque()
         self._due = time.monotonic() + FIRST_SECONDS
 
-    def see(self, status: Status, active: Sequence[Active]) -> None:
-        """Take the status of the run and its active roles."""
+    def see(self, status: Status, roles: Sequence[RoleState]) -> None:
+        """Take the status of the run and what its active roles do."""
         if self._loads and not self._loads[-1].seconds:
             self._loads.clear()  # of a time when processes were started and the clock not told
-        stages = {role.name: dict(role.clock.seconds) for role in active}
+        stages = {role.name: role.seconds for role in roles}
         self._loads.append(Load(status.seconds, status.steps, stages))
         while len(self._loads) > 2 and status.seconds - self._loads[1].seconds > RECENT:
             self._loads.popleft()
@@ -78,7 +78,7 @@ class Pace:
         """Return how near each rule of the run is; see `colobus.training.words.endings`."""
         return endings(status, self._stop, self.rate(), self._evaluations)
 
-    def line(self, status: Status, active: Sequence[Active] = ()) -> str:
+    def line(self, status: Status, roles: Sequence[RoleState] = ()) -> str:
         """Return the status in one line."""
         ends = self.endings(status)
         parts = [
@@ -88,7 +88,7 @@ class Pace:
             f"best {number(status.best)}",
             *([] if status.evaluated is None else [f"evaluated {number(status.evaluated)}"]),
             f"{status.games:,} games",
-            *doing(status, active, self.bound()),
+            *doing(status, roles, self.bound()),
             *(about_workers(status.workers) if status.workers else []),
             progress(ends),
             time_left(ends),
@@ -129,13 +129,13 @@ class ProgressLine:
         self._most = 10_000 if notebook else shutil.get_terminal_size().columns - 1
         self._shown = 0  # characters of the line in place
 
-    def watch(self, status: Status, active: Sequence[Active]) -> None:
+    def watch(self, status: Status, roles: Sequence[RoleState]) -> None:
         """Say how the run goes, if it is time."""
-        self._pace.see(status, active)
+        self._pace.see(status, roles)
         if self._in_place:
-            self._show(self._pace.line(status, active)[: self._most])
+            self._show(self._pace.line(status, roles)[: self._most])
         elif self._pace.is_due():
-            self._log(self._pace.line(status, active))
+            self._log(self._pace.line(status, roles))
 
     def log(self, line: str) -> None:
         """Write a line that stays."""
