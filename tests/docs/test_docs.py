@@ -236,7 +236,7 @@ def test_every_command_line_can_be_given() -> None:
 @pytest.mark.slow
 def test_the_flags_that_pages_mention_exist() -> None:
     known = set().union(*(flags_of(command) for command in cli.COMMANDS))
-    known |= {"--version", "--help", "--help-all"}
+    known |= {"--version", "--help", "--help-all", "--trust"}
     known |= {"--only", "--list", "--seeds", "--most"}  # of benchmarks/run.py
     known |= {"--peer", "--pairs", "--score"}  # of benchmarks/peers.py
     known |= {"--head", "--node-ip-address", "--port"}  # of ray start

@@ -57,9 +57,11 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     seen: list[tuple[str, bool]] = []
     real = colobus.training.run.train
 
-    def train(experiment: Experiment, folder: Path, name: str, resume: bool, *rest: Any) -> Any:
+    def train(
+        experiment: Experiment, folder: Path, name: str, resume: bool, *rest: Any, **how: Any
+    ) -> Any:
         seen.append((folder.name, resume))
-        return real(experiment, folder, name, resume, *rest)
+        return real(experiment, folder, name, resume, *rest, **how)
 
     monkeypatch.setattr(colobus.training.run, "train", train)
     return seen
@@ -174,6 +176,36 @@ def test_two_games_are_played_in_order_and_once(
     assert len(trained) == 2
     assert ledger(tmp_path) == [("catch", 1), ("pong", 1)]
     assert read_ledger(suite_in(tmp_path, *words[1:-2]))[1] == rows[1]
+
+
+@pytest.mark.slow
+def test_several_seeds_of_one_run_end_with_a_report(
+    tmp_path: Path, trained: list[tuple[str, bool]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``train --seeds``: an environment whose name is no folder's, and the same command again."""
+    out = tmp_path / "seeds"
+    words = ["train", "vector", "--env", "helpers.gym_toys:walk", "--steps", "1200"]
+    words += ["--out", str(out), "--seed", "4", "--seeds"]
+    assert run([*words, "2"]) == 0
+    names = [f"helpers.gym_toys-walk-{seed}" for seed in (4, 5, 6)]
+    assert trained == [(name, False) for name in names[:2]]
+    assert ledger(out) == [("helpers.gym_toys:walk", 4), ("helpers.gym_toys:walk", 5)]
+    for number, name in enumerate(names[:2]):
+        config = json.loads((out / "runs" / name / "config.json").read_text())
+        assert config["seed"] == 4 + number
+    said = capsys.readouterr().out
+    assert "seeds: 2 of 2" in said
+    assert f"{out}/report.html: 2 runs of 1 game\n" in said
+    (out / "report.html").unlink()
+    assert run([*words, "3", "--json"]) == 0  # two are done, and a third comes
+    assert trained[2:] == [(names[2], False)]
+    told = json.loads(capsys.readouterr().out)
+    assert [one["seed"] for one in told["runs"]] == [4, 5, 6]
+    assert (out / "report.html").is_file()
+    assert run([*words, "3", "--gamma", "0.5"]) == 2
+    assert "was begun with other settings" in capsys.readouterr().err
+    assert run(["train", "--resume", str(out / "runs" / names[0]), "--seeds", "2"]) == 2
+    assert "give the command that began them again" in capsys.readouterr().err
 
 
 CATCH = ("suite", "catch", *SMALL, "--steps", "40000", "--seeds", "2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -13,6 +13,9 @@ from colobus.cli.flags import parse
 from colobus.core.errors import ColobusError
 from colobus.core.files import write_whole
 from colobus.core.program import program
+
+if TYPE_CHECKING:
+    from colobus.cli.display import Printer
 
 SUFFIXES = (".html", ".md")
 
@@ -42,24 +45,31 @@ def main(args: Sequence[str]) -> int:
         if file and not file.parent.is_dir():
             raise ColobusError(f"{file}: there is no folder {file.parent}; make it first")
     from colobus.cli.display import Printer
+
+    write_report(flags.runs, flags.out, Printer(), flags.protocol, flags.csv)
+    return 0
+
+
+def write_report(
+    runs: Sequence[Path], out: Path, printer: Printer, protocol: str = "", csv: Path | None = None
+) -> None:
+    """Write a report of runs, and if asked a line for each into another file; see `Report`."""
     from colobus.report.compose import compose
     from colobus.report.format import as_html, as_markdown
     from colobus.report.provenance import results_csv
     from colobus.report.results import read_results
     from colobus.report.statistics import count
 
-    if flags.protocol:
+    if protocol:
         from colobus.evaluation.protocols import find_protocol
 
-        find_protocol(flags.protocol)
-    results = read_results(flags.runs, flags.protocol)
+        find_protocol(protocol)
+    results = read_results(tuple(runs), protocol)
     title, blocks = compose(results)
-    write = as_html if flags.out.suffix == ".html" else as_markdown
-    write_whole(flags.out, write(title, blocks).encode(errors="replace"))
-    printer = Printer()
-    runs, games = count(len(results.all), "run"), count(len(results.games), "game")
-    printer.line(f"{flags.out}: {runs} of {games}")
-    if flags.csv:
-        write_whole(flags.csv, results_csv(results).encode(errors="replace"))
-        printer.line(str(flags.csv))
-    return 0
+    write = as_html if out.suffix == ".html" else as_markdown
+    write_whole(out, write(title, blocks).encode(errors="replace"))
+    of = f"{count(len(results.all), 'run')} of {count(len(results.games), 'game')}"
+    printer.line(f"{out}: {of}")
+    if csv:
+        write_whole(csv, results_csv(results).encode(errors="replace"))
+        printer.line(str(csv))

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -55,25 +55,41 @@ class Flags:
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Flags, "suite", args)
+    return run_suite(suite_of(flags), flags.json)
+
+
+def run_suite(suite: Suite, json: bool, report: bool = False, **how: Any) -> int:
+    """Play what is left of a suite, and show all of it; return the exit code.
+
+    Args:
+        suite: whose folder is made, or goes on.
+        json: print a JSON object on stdout.
+        report: write a report of all runs at the end.
+        how: further arguments of `colobus.training.run.train`.
+    """
     from colobus.cli.display import Printer
     from colobus.cli.interrupts import Interrupts
     from colobus.core.files import locked
     from colobus.report.ledger import read_ledger
 
-    suite = suite_of(flags)
     suite.check()
     read_ledger(suite)  # nothing is made if it is of other settings
-    printer = Printer(to_stderr=flags.json)
+    printer = Printer(to_stderr=json)
     suite.folder.mkdir(parents=True, exist_ok=True)
     held = locked(suite.folder, f"the suite {suite.folder}", printer.line)
     with Interrupts() as interrupts, held:
         done = {(entry.game, entry.seed) for entry in read_ledger(suite)}
-        whole = play(suite, [pair for pair in suite.pairs if pair not in done], printer, interrupts)
-        _show(suite, flags.json, printer)
-        if whole:
-            return 0
-        printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
-        return interrupts.exit_code
+        left = [pair for pair in suite.pairs if pair not in done]
+        whole = play(suite, left, printer, interrupts, **how)
+        _show(suite, json, printer)
+        if not whole:
+            printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
+            return interrupts.exit_code
+        if report:
+            from colobus.cli.report import write_report
+
+            write_report((suite.folder,), suite.folder / "report.html", printer)
+        return 0
 
 
 def suite_of(flags: Flags) -> Suite:
@@ -103,7 +119,11 @@ def suite_of(flags: Flags) -> Suite:
 
 
 def play(
-    suite: Suite, pairs: Sequence[tuple[str, int]], printer: Printer, interrupts: Interrupts
+    suite: Suite,
+    pairs: Sequence[tuple[str, int]],
+    printer: Printer,
+    interrupts: Interrupts,
+    **how: Any,
 ) -> bool:
     """Train and evaluate each (game, seed), and write its line; return False if interrupted."""
     from colobus.report.ledger import append, entry_of
@@ -111,7 +131,7 @@ def play(
     for number, (game, seed) in enumerate(pairs, len(suite.pairs) - len(pairs) + 1):
         printer.line(f"{number} of {len(suite.pairs)}: {game}, seed {seed}")
         try:
-            evaluation = _one(suite, game, seed, printer, interrupts)
+            evaluation = _one(suite, game, seed, printer, interrupts, **how)
         except KeyboardInterrupt:
             return False
         except ColobusError as error:
@@ -125,7 +145,7 @@ def play(
 
 
 def _one(
-    suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts
+    suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts, **how: Any
 ) -> Evaluation | None:
     """Train one run as far as it is not, and evaluate it; return None if interrupted."""
     from colobus.evaluation.agent import load
@@ -134,7 +154,7 @@ def _one(
     folder = suite.run(game, seed)
     interrupts.gentle = True
     try:
-        _learn(suite, game, seed, printer, interrupts)
+        _learn(suite, game, seed, printer, interrupts, **how)
     finally:
         interrupts.gentle = False
     interrupts.raise_if_any()
@@ -147,7 +167,9 @@ def _one(
     return evaluation
 
 
-def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts) -> None:
+def _learn(
+    suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts, **how: Any
+) -> None:
     """Train one run from where it is to its end; Ctrl-C saves it and is a KeyboardInterrupt."""
     from colobus.cli.display import Display, earlier_curve
     from colobus.cli.train import already_over
@@ -162,7 +184,7 @@ def _learn(suite: Suite, game: str, seed: int, printer: Printer, interrupts: Int
     title = f"{game}, seed {seed} · {folder}"
     display = Display(title, experiment.stop, printer, earlier, interrupts.raise_if_any)
     with display:
-        result = train(experiment, folder, game, resume, display.watch, printer.line)
+        result = train(experiment, folder, game, resume, display.watch, printer.line, **how)
     if result.interrupted:
         raise KeyboardInterrupt
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from colobus.cli.display import Display, Printer, earlier_curve
 from colobus.cli.experiment_flags import (
@@ -22,12 +22,12 @@ from colobus.cli.flags import check_run, print_json, value_of
 from colobus.cli.interrupts import Interrupts
 from colobus.core.checkpoint import Check, newest_checkpoint
 from colobus.core.errors import ColobusError, RoleFailed, Stalled
-from colobus.core.fields import given
+from colobus.core.fields import Range, given
 from colobus.core.functions import NoPictures
 from colobus.experiment.settings import flag
 from colobus.roles.tracker import WINDOW, StopRule
 from colobus.runs.config import check_of, read_config
-from colobus.runs.folder import CHECKPOINTS, FILM, check_new, free_folder
+from colobus.runs.folder import CHECKPOINTS, FILM, check_new, free_folder, slug
 from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster
 from colobus.training.run import Result, train
@@ -57,6 +57,9 @@ class Train(ExperimentFlags):
     resume_or_start: bool = False
     """Continue the run in --out (default: the last of runs/NAME-1, NAME-2 …), or begin it if there
     is nothing to go on from: the same command can be given again and again."""
+    seeds: Annotated[int, Range(1, 1000)] = 1
+    """Train so many times, one run after the other, with the seeds from --seed on; then write a
+    report over all of them. The same command goes on where it stopped."""
     on: RuntimeName = "threads"
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
     devices: Devices = field(default_factory=Devices)
@@ -74,6 +77,8 @@ def main(args: Sequence[str]) -> int:
     resumed, either = Path(given) if given else None, False
     if resumed is None:
         wanted = resolve(Train, "train", args)
+        if wanted.flags.seeds > 1:
+            return train_seeds(wanted, printer)
         either = wanted.flags.resume_or_start
         folder, name = wanted.flags.out or free_folder(wanted.name, either), wanted.name
         resumed = folder if either and may_go_on(folder, printer.line) else None
@@ -93,6 +98,10 @@ def main(args: Sequence[str]) -> int:
             f"--out {wanted.flags.out}: has an effect only in a new run; --resume goes on in "
             "the run's own folder"
         )
+    if wanted.flags.seeds > 1:
+        raise ColobusError(
+            f"--seeds {wanted.flags.seeds} with --resume: give the command that began them again"
+        )
     if wanted.note:
         printer.line(wanted.note)
     if resumed and (over := already_over(folder, wanted.experiment.stop, check_of(config))):
@@ -106,6 +115,23 @@ def main(args: Sequence[str]) -> int:
     again = how_to_go_on(args, either or resumed is not None, folder, launched(wanted.flags))
     with Interrupts(say=printer.line) as interrupts:
         return _train(wanted, folder, name, resumed is not None, again, printer, interrupts)
+
+
+def train_seeds(wanted: Wanted, printer: Printer) -> int:
+    """Train with several seeds, evaluate each run, and report on all; return the exit code."""
+    from colobus.cli.suite import run_suite
+    from colobus.report.ledger import Suite
+
+    flags, game = wanted.flags, wanted.experiment.games.game
+    check_cluster_flags(flags.cluster, flags.on)
+    place(flags.devices, on_ray=flags.on == "ray")
+    if wanted.note:
+        printer.line(wanted.note)
+    folder = flags.out or Path("runs") / f"{slug(wanted.name)}-seeds"
+    base, first = wanted.experiment, wanted.experiment.seed
+    suite = Suite(folder, (game,), flags.seeds, base, wanted.name, "training", FINAL_GAMES, first)
+    how: dict[str, Any] = {"cluster": flags.cluster, "on": flags.on, "devices": flags.devices}
+    return run_suite(suite, flags.json, report=True, **how)
 
 
 def launched(flags: Train) -> list[str]:

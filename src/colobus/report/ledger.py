@@ -32,7 +32,7 @@ from colobus.report.results import GameSummary
 from colobus.roles.tracker import WINDOW
 from colobus.runs.config import read_config
 from colobus.runs.curves import read_metrics
-from colobus.runs.folder import is_run
+from colobus.runs.folder import is_run, slug
 
 REFERENCES = ("random", "human", "dqn_2015", "gorila", "ppo", "rainbow")
 """Columns of `scores.COLUMNS` that the table shows beside the results."""
@@ -44,16 +44,18 @@ class Suite:
 
     folder: Path
     games: tuple[str, ...]
-    seeds: int  # 1 … seeds
+    seeds: int  # how many, from `first` on
     base: Experiment  # whose game and seed are replaced
     preset: str
     protocol: str
     episodes: int
+    first: int = 1  # seed
 
     @property
     def pairs(self) -> list[tuple[str, int]]:
         """All (game, seed) in the order they are played: a first seed of all games comes first."""
-        return [(game, seed) for seed in range(1, self.seeds + 1) for game in self.games]
+        seeds = range(self.first, self.first + self.seeds)
+        return [(game, seed) for seed in seeds for game in self.games]
 
     @property
     def settings(self) -> str:
@@ -73,7 +75,7 @@ class Suite:
 
     def run(self, game: str, seed: int) -> Path:
         """Return the folder of one run."""
-        return self.folder / "runs" / f"{game}-{seed}"
+        return self.folder / "runs" / f"{slug(game)}-{seed}"
 
     def check(self) -> None:
         """Check what can be checked before anything is started.

@@ -92,13 +92,17 @@ def check_new(folder: Path) -> None:
         raise ColobusError(f"--out {folder}: is a file; name a folder")
 
 
+def slug(name: str) -> str:
+    """Return a name as part of a folder's name."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()
+
+
 def free_folder(name: str, again: bool = False) -> Path:
     """Return runs/NAME-N with the first N that is not there; the one before that, ``again``."""
-    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()
     number = 1
-    while (folder := Path("runs") / f"{slug}-{number}").exists():
+    while (folder := Path("runs") / f"{slug(name)}-{number}").exists():
         number += 1
-    return folder.with_name(f"{slug}-{number - 1}") if again and number > 1 else folder
+    return folder.with_name(f"{slug(name)}-{number - 1}") if again and number > 1 else folder
 
 
 def set_aside(folder: Path) -> Path:
