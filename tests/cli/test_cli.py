@@ -28,7 +28,7 @@ from colobus.cli.experiment_flags import ExperimentFlags as Settings
 from colobus.cli.experiment_flags import parse_onto, resolve
 from colobus.cli.interrupts import NAMES
 from colobus.cli.main import COMMANDS, run
-from colobus.cli.train import Train, already_over
+from colobus.cli.train import Train
 from colobus.core.errors import ColobusError
 from colobus.core.types import Version
 from colobus.envs.api import GameSettings
@@ -39,7 +39,7 @@ from colobus.experiment.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
 from colobus.experiment.settings import flag, groups_of
 from colobus.roles.tracker import StopRule
 from colobus.runs.folder import free_folder
-from colobus.training.words import stop_in_words
+from colobus.training.words import already_over, stop_in_words
 from helpers.launching import colobus, finish, start
 
 

@@ -172,9 +172,9 @@ def _learn(
 ) -> None:
     """Train one run from where it is to its end; Ctrl-C saves it and is a KeyboardInterrupt."""
     from colobus.cli.display import Display, earlier_curve
-    from colobus.cli.train import already_over
     from colobus.training.run import train
     from colobus.training.start import may_go_on
+    from colobus.training.words import already_over
 
     folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
     resume = may_go_on(folder, printer.line)

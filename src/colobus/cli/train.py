@@ -20,20 +20,20 @@ from colobus.cli.experiment_flags import (
 )
 from colobus.cli.flags import check_run, print_json, value_of
 from colobus.cli.interrupts import Interrupts
-from colobus.core.checkpoint import Check, newest_checkpoint
+from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import ColobusError, RoleFailed, Stalled
 from colobus.core.fields import Range, given
 from colobus.core.functions import NoPictures
 from colobus.experiment.settings import flag
-from colobus.roles.tracker import WINDOW, StopRule
 from colobus.runs.config import check_of, read_config
 from colobus.runs.folder import CHECKPOINTS, FILM, check_new, free_folder, slug
 from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster
 from colobus.training.run import Result, train
 from colobus.training.runtimes import RuntimeName, launcher
-from colobus.training.start import may_go_on, newest_of
+from colobus.training.start import may_go_on
 from colobus.training.words import (
+    already_over,
     has_checkpoint,
     how_it_stopped,
     how_it_went,
@@ -142,21 +142,6 @@ def launched(flags: Train) -> list[str]:
             if value != getattr(usual, name):
                 words += given(flag(name), value).split(" ", 1)
     return words
-
-
-def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> str:
-    """Return which part of the stop rule the newest checkpoint fulfils, or ""."""
-    _, checkpoint, _ = newest_of(folder, check)
-    minutes = float(checkpoint.counters.get("seconds", 0.0)) / 60
-    recent = checkpoint.counters.get("recent_scores", [])
-    score = float(checkpoint.counters.get("score") or 0.0)
-    if rule.steps is not None and checkpoint.steps >= rule.steps:
-        return f"{checkpoint.steps:,} steps of {rule.steps:,}"
-    if rule.minutes is not None and minutes >= rule.minutes:
-        return f"{minutes:.1f} minutes of {rule.minutes:g}"
-    if rule.until_score is not None and len(recent) == WINDOW and score >= rule.until_score:
-        return f"score {score:.2f} of {rule.until_score:g}"
-    return ""
 
 
 def process_start() -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from colobus.core.checkpoint import list_checkpoints
+from colobus.core.checkpoint import Check, list_checkpoints
 from colobus.core.program import program
 from colobus.core.timing import clock
 from colobus.experiment.settings import Experiment
@@ -160,6 +160,21 @@ def where_everything_is(folder: Path, steps: int, launch: Sequence[str] = ()) ->
         ("learn on", f"{colobus} train --resume {run} {on}"),
     ]
     return [f"{what:<20}{how}" for what, how in rows]
+
+
+def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> str:
+    """Return which part of the stop rule the newest checkpoint fulfils, or ""."""
+    _, checkpoint, _ = newest_of(folder, check)
+    minutes = float(checkpoint.counters.get("seconds", 0.0)) / 60
+    recent = checkpoint.counters.get("recent_scores", [])
+    score = float(checkpoint.counters.get("score") or 0.0)
+    if rule.steps is not None and checkpoint.steps >= rule.steps:
+        return f"{checkpoint.steps:,} steps of {rule.steps:,}"
+    if rule.minutes is not None and minutes >= rule.minutes:
+        return f"{minutes:.1f} minutes of {rule.minutes:g}"
+    if rule.until_score is not None and len(recent) == WINDOW and score >= rule.until_score:
+        return f"score {score:.2f} of {rule.until_score:g}"
+    return ""
 
 
 def has_checkpoint(folder: Path) -> bool:
