@@ -16,6 +16,7 @@ from colobus.roles.tracker import WINDOW, Status, StopRule, WorkersStatus
 from colobus.runs.folder import CHECKPOINTS, CURVE, FILM, RECONSTRUCTION
 from colobus.runtime.api import RoleState
 from colobus.runtime.groups import Cluster
+from colobus.training.start import newest_of
 
 PARTS = {
     "emulate": "the games themselves",
