@@ -156,6 +156,147 @@ def test_a_new_line_is_shown_without_opening_the_page_again(browser: Any, tmp_pa
     wait(lambda: "has ended" in text_of(browser, "#problem"))
 
 
+SHOWN = """
+    const groups = [...document.querySelectorAll('#list .members')].map((group) => [
+        group.querySelector('.group span').innerText,
+        [...group.querySelectorAll('.member .name')].map((name) => name.innerText),
+    ]);
+    const colours = [...document.querySelectorAll('#list .member')].map((member) => [
+        member.querySelector('.name').title,
+        member.querySelector('.swatch').style.getPropertyValue('--colour'),
+    ]);
+    return [Object.fromEntries(groups), Object.fromEntries(colours)];
+"""
+
+
+@pytest.mark.parametrize("lines", ["runs", "seeds"])
+def test_runs_that_begin_later_are_put_below_their_own_settings(
+    browser: Any, tmp_path: Path, lines: str
+) -> None:
+    """Their folders come before those of the runs that the page knows already."""
+    for seed in (1, 2):
+        make_run(tmp_path / f"m-{seed}", rising(30), seed=seed, lr=0.1)
+        make_run(tmp_path / f"x-{seed}", rising(30, slope=0.3), seed=seed, lr=0.2)
+    with served("watch", tmp_path) as link:
+        open_page(browser, link)
+        click(browser, f"#lines [data-value={lines}]")
+        before = browser.execute_script(SHOWN)[1]
+        for seed in (1, 2):
+            make_run(tmp_path / f"a-{seed}", rising(30, slope=0.2), seed=seed, lr=0.3)
+        make_run(tmp_path / "n-3", rising(30), seed=3, lr=0.1)
+        make_run(tmp_path / "b", rising(30), game="breakout")
+        wait(lambda: "8 of 8" in text_of(browser, "#picked"))
+        groups, colours = browser.execute_script(SHOWN)
+        assert groups == {
+            "pong · appo · lr 0.3": ["a-1", "a-2"],
+            "breakout · appo": ["b"],
+            "pong · appo · lr 0.1": ["m-1", "m-2", "n-3"],
+            "pong · appo · lr 0.2": ["x-1", "x-2"],
+        }
+        assert before.items() <= colours.items()
+        assert len(set(colours.values())) == (8 if lines == "runs" else 4)
+        assert complaints(browser) == []
+        browser.refresh()
+        wait(lambda: "8 of 8" in text_of(browser, "#picked"))
+        assert browser.execute_script(SHOWN)[0] == groups
+        browser.execute_script("localStorage.clear()")
+
+
+def test_without_values_there_is_no_chart(browser: Any, tmp_path: Path) -> None:
+    count = "return document.querySelectorAll('canvas').length"
+    run = make_run(tmp_path / "pong-1")
+    with served("watch", tmp_path) as link:
+        open_page(browser, link)
+        assert "No game has ended yet" in text_of(browser, "#score")
+        assert browser.execute_script(count) == 0
+        hidden = "return [...document.querySelectorAll('section[hidden]')].map((one) => one.id)"
+        assert {"speed-part", "learning-part", "films-part"} <= {*browser.execute_script(hidden)}
+        append(run, row(1000, 1.0, None, kl=0.5))
+        wait(lambda: browser.execute_script(count) == 1)  # of the KL divergence, a point
+        append(run, row(2000, 2.0, 1.0, kl=0.4))
+        wait(lambda: browser.execute_script(count) == 3)
+        assert "speed-part" not in browser.execute_script(hidden)
+        assert browser.execute_script("return document.querySelector('#no-score').hidden")
+        make_run(tmp_path / "breakout-1", game="breakout")
+        wait(lambda: "breakout-1" in text_of(browser, "#cards"))
+        assert browser.execute_script(count) == 3
+        assert complaints(browser) == []
+
+
+BOXES = """return [...document.querySelectorAll(arguments[0])].map((one) => {
+    const { left, right, top, bottom } = one.getBoundingClientRect();
+    return [left, right, top, bottom];
+})"""
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_on_a_phone_the_score_stands_beside_the_name(
+    browser: Any, tmp_path: Path, count: int
+) -> None:
+    for seed in range(count):
+        name = f"a-run-with-a-name-that-is-long-enough-for-two-lines-{seed}"
+        make_run(tmp_path / name, rising(30, slope=1.0), seed=seed)
+    names, scores = (
+        ("#cards h3", "#cards .big") if count == 2 else ("#cards tbody th", "#cards th + td")
+    )
+    with served("watch", tmp_path) as link:
+        open_page(browser, link, 390)
+        assert "30.00" in text_of(browser, scores)
+        for name, score in zip(
+            *(browser.execute_script(BOXES, one) for one in (names, scores)), strict=True
+        ):
+            assert 0 <= name[0] < name[1] <= score[0] < score[1] <= 390
+            assert score[2] < (name[2] + name[3]) / 2 < score[3]
+        screenshot(browser, f"phone-{count}")
+
+
+def test_films_stand_in_a_grid(browser: Any, link: str) -> None:
+    open_page(browser, link)
+    wait(lambda: browser.execute_script("return document.querySelectorAll('video').length") == 6)
+    one, other = browser.execute_script(BOXES, ".film-cell")
+    assert one[1] <= other[0]
+    assert one[2:] == other[2:]
+    open_page(browser, link, 390)
+    one, other = browser.execute_script(BOXES, ".film-cell")
+    assert one[:2] == other[:2]
+    assert one[3] <= other[2]
+
+
+def test_lines_can_be_smoothed_and_axes_logarithmic(browser: Any, link: str) -> None:
+    open_page(browser, link)
+    script = """
+        const done = arguments[0];
+        import('/assets/charts.js').then(({ smoothed, scaleFor }) => done([
+            smoothed([4, null, 8, 0], 0.5),
+            smoothed([4, null], 0),
+            [[[1, 2], [null, 3]], [[1, 5]], [[0, 9]], [[-20, 3]], [[]]].map(scaleFor),
+        ]));
+    """
+    lines, raw, scales = browser.execute_async_script(script)
+    # (4 + 2 * 8) / 3, then (4 + 2 * 8 + 4 * 0) / 7
+    assert lines == pytest.approx([4, None, 20 / 3, 20 / 7])
+    assert raw == [4, None]
+    assert scales == [1, 3, 1, 4, 1]
+    seen = {picture_of(browser)}
+    slide = """
+        const slider = document.querySelector('#smooth');
+        slider.value = arguments[0];
+        slider.dispatchEvent(new Event('input'));
+    """
+    browser.execute_script(slide, "0.9")
+    seen.add(picture_of(browser))
+    click(browser, "#heights [data-value=log]")
+    seen.add(picture_of(browser))
+    assert len(seen) == 3
+    browser.refresh()
+    wait(lambda: picture_of(browser))
+    assert browser.execute_script("return document.querySelector('#smooth').value") == "0.9"
+    assert browser.execute_script("return localStorage.getItem('colobus-heights')") == "log"
+    screenshot(browser, "page-log")
+    browser.execute_script("localStorage.clear()")
+    assert complaints(browser) == []
+
+
 def test_each_part_shows_what_the_files_hold(browser: Any, link: str) -> None:
     open_page(browser, link)
     wait(lambda: text_of(browser, "#learning").count("loss") == 2)
@@ -172,7 +313,7 @@ def test_each_part_shows_what_the_files_hold(browser: Any, link: str) -> None:
     bounds = "return [...document.querySelectorAll('#stages .bounds')].map(part => part.title)"
     assert browser.execute_script(bounds) == ["emulate 52 %"] * 4
     evaluations = " ".join(text_of(browser, "#evaluations").split())
-    assert "pong-1 800 k sticky 17.63 ± 0.69 16.28 to 18.97 4 sampled" in evaluations
+    assert "pong-1 17.63 ± 0.69 16.28 to 18.97 800 k sticky 4 sampled" in evaluations
     assert "95 % intervals" in text_of(browser, "#about-score")
     events = " ".join(text_of(browser, "#events").split())
     assert "pong-3 1:01 Lost process worker-1 · host 10.0.0.3" in events

@@ -11,7 +11,7 @@ import pytest
 
 from colobus.core.errors import ColobusError
 from colobus.core.timing import bounding_stage
-from colobus.runs.folder import EVALUATION
+from colobus.runs.folder import EVALUATION, slug
 from colobus.runs.listing import (
     Runs,
     check_places,
@@ -19,6 +19,7 @@ from colobus.runs.listing import (
     find_runs,
     group_names,
     grouped,
+    run_names,
     short_names,
 )
 from colobus.runs.read import RunFilm, RunFolder, flat, milestones
@@ -229,6 +230,21 @@ def test_seeds_of_the_same_settings_are_one_group(tmp_path: Path) -> None:
         "pong · appo · lr 0.1",
         "breakout · appo",
     ]
+
+
+def test_runs_in_environments_without_a_name_are_named_by_what_differs(tmp_path: Path) -> None:
+    for i, (lr, seed) in enumerate(((0.1, 1), (0.1, 2), (0.2, 1), (0.3, 1), (0.3, 1))):
+        game = f"__main__:<lambda>#{i + 13}"
+        make_run(tmp_path / f"{slug(game)}-1", game=game, lr=lr, seed=seed)
+    make_run(tmp_path / "mine", game="__main__:<lambda>", lr=0.2)
+    make_run(tmp_path / "pong-1", game="pong")
+    runs = found(tmp_path)
+    names = ["lr 0.1 · seed 1", "lr 0.1 · seed 2", "lr 0.2"]
+    names += [f"lr 0.3 · __main__-lambda-{number}-1" for number in (16, 17)]
+    assert run_names(runs) == [*names, "mine", "pong-1"]
+    names[2] = "lr 0.2 · __main__-lambda-15-1"
+    groups = [f"own environment · appo · {name}" for name in (*names, "lr 0.2 · mine")]
+    assert group_names(grouped(runs)) == [*groups, "pong · appo"]
 
 
 def test_differences_have_a_value_for_each_run(tmp_path: Path) -> None:

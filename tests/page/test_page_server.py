@@ -146,8 +146,9 @@ def test_the_first_answer_has_everything_and_later_ones_what_changed(folder: Pat
     make_run(folder / "pong-2", rising(3), seed=2)
     page = client(folder)
     first = look(page, columns="kl,nothing")
-    assert [run["name"] for run in first["runs"]] == ["pong-1", "pong-2"]
-    assert first["groups"] == ["pong · appo"]
+    assert first["names"] == ["pong-1", "pong-2"]
+    assert [name for _, name in first["groups"]] == ["pong · appo"]
+    assert {run["group"] for run in first["runs"]} == {first["groups"][0][0]}
     run = first["runs"][0]
     assert run["curve"]["steps"] == [1000 * i for i in range(1, 21)]
     assert run["curve"]["kl"] == [0.25] * 20
@@ -157,13 +158,39 @@ def test_the_first_answer_has_everything_and_later_ones_what_changed(folder: Pat
     assert look(page, first["now"])["runs"] == []
     append(folder / "pong-2", row(4000, 8.0, 5.0))
     second = look(page, first["now"])
-    assert [run["name"] for run in second["runs"]] == ["pong-2"]
+    assert [run["folder"] for run in second["runs"]] == ["pong-2"]
     assert second["runs"][0]["newest"]["score"] == 5.0
     assert second["now"] > first["now"]
     make_run(folder / "pong-3", seed=3)
     third = look(page, second["now"])
-    assert [run["name"] for run in third["runs"]] == ["pong-3"]
+    assert [run["folder"] for run in third["runs"]] == ["pong-3"]
     assert len(third["ids"]) == 3
+
+
+def test_what_is_known_of_a_run_holds_whatever_begins_later(folder: Path) -> None:
+    """A page keeps what it was told of runs that have not changed since."""
+    make_run(folder / "pong-2", seed=2)
+    page = client(folder)
+    first = look(page)
+    groups = {run["folder"]: run["group"] for run in first["runs"]}
+    make_run(folder / "a", lr=0.5)  # before all others
+    make_run(folder / "pong-1-b", game="breakout")
+    make_run(folder / "below" / "pong-1", lr=0.1)
+    second = look(page, first["now"])
+    assert len(second["runs"]) == 3
+    assert second["names"] == [
+        "runs/a",
+        "below/pong-1",
+        "runs/pong-1",
+        "runs/pong-1-b",
+        "runs/pong-2",
+    ]
+    assert second["groups"][2] == [groups["pong-1"], "pong · appo · lr 0.002"]
+    fresh = look(client(folder))
+    assert fresh["groups"] == second["groups"]
+    assert {run["id"]: run["group"] for run in fresh["runs"]}.items() >= {
+        run["id"]: run["group"] for run in [*first["runs"], *second["runs"]]
+    }.items()
 
 
 def test_two_pages_are_told_the_same(folder: Path) -> None:
@@ -227,7 +254,7 @@ def test_tokens_differ_and_cannot_be_guessed() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="names of folders are text there")
 def test_a_folder_whose_name_is_no_text_is_shown_too(folder: Path) -> None:
     make_run(Path(os.fsdecode(os.fsencode(folder / "caf") + b"\xe9-1")), rising(5))
-    names = [run["name"] for run in look(client(folder))["runs"]]
+    names = [run["folder"] for run in look(client(folder))["runs"]]
     assert len(names) == 2
     assert "pong-1" in names
 
@@ -277,7 +304,7 @@ SPOILT = [_infinite_event, _huge_score, _no_time_between, _huge_steps, _pipe]
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_one_strange_run_takes_no_other_down(folder: Path, spoil: Any) -> None:
     spoil(make_run(folder / "strange", rising(3)))
-    names = [run["name"] for run in look(client(folder), columns="steps_per_second")["runs"]]
+    names = [run["folder"] for run in look(client(folder), columns="steps_per_second")["runs"]]
     assert names == ["pong-1", "strange"]
 
 
@@ -290,7 +317,7 @@ def test_behind_links_nothing_is_shown(folder: Path, tmp_path: Path) -> None:
     (run / "metrics.jsonl").unlink()
     for name in ("metrics.jsonl", "eval", "videos"):
         (run / name).symlink_to(secret / name)
-    found = {one["name"]: one for one in look(client(folder))["runs"]}["linked"]
+    found = {one["folder"]: one for one in look(client(folder))["runs"]}["linked"]
     assert (found["evaluations"], found["films"], found["newest"]) == ([], [], {})
 
 

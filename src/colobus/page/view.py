@@ -11,7 +11,15 @@ from typing import Any
 
 from colobus.evaluation.scores import baselines
 from colobus.runs.curves import SPEED, Value
-from colobus.runs.listing import Runs, group_names, grouped, in_words
+from colobus.runs.listing import (
+    Runs,
+    group_key,
+    group_names,
+    grouped,
+    in_words,
+    run_names,
+    title_of,
+)
 from colobus.runs.read import RunFilm, RunFolder, milestones
 
 POINTS = 24_000
@@ -58,14 +66,16 @@ class PageView:
             runs = self._runs.all
             most = max(min(POINTS // max(len(runs), 1), MOST_POINTS), FEWEST_POINTS)
             groups = grouped(runs)
-            names = group_names(groups)
-            of = {run_id(run): i for i, group in enumerate(groups) for run in group}
             return {
                 "now": self._now,
                 "ids": [run_id(run) for run in runs],
-                "groups": names,
+                "names": run_names(runs),
+                "groups": [
+                    [group_id(group[0]), name]
+                    for group, name in zip(groups, group_names(groups), strict=True)
+                ],
                 "runs": [
-                    summary(run, of[run_id(run)]) | {"curve": curve(run, columns, most)}
+                    summary(run) | {"curve": curve(run, columns, most)}
                     for run in runs
                     if self._changed[run_id(run)] > after
                 ],
@@ -102,20 +112,25 @@ def run_id(run: RunFolder) -> str:
     return hashlib.sha256(str(run.path.absolute()).encode(errors="replace")).hexdigest()[:16]
 
 
+def group_id(run: RunFolder) -> str:
+    """Return what names a run's group, whichever other groups there are."""
+    return "g" + hashlib.sha256(group_key(run).encode(errors="replace")).hexdigest()[:16]
+
+
 def film_name(film: RunFilm) -> str:
     """Return what names a film in addresses; a film that was made again has another."""
     return f"{film.path.stem}-{film.seen}{film.path.suffix}"
 
 
-def summary(run: RunFolder, group: int) -> dict[str, Any]:
-    """Return everything but the curve of a run."""
+def summary(run: RunFolder) -> dict[str, Any]:
+    """Return everything of a run but its curve, and its name, which depends on other runs."""
     newest = run.curve.newest
     pair = baselines(run.game)
     return {
         "id": run_id(run),
-        "name": run.name,
-        "group": group,
-        "game": run.game,
+        "folder": run.name,
+        "group": group_id(run),
+        "game": title_of(run.game),
         "algorithm": run.algorithm,
         "seed": run.seed,
         "learning": run.learning,

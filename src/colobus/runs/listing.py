@@ -11,7 +11,7 @@ from typing import Any
 
 from colobus.core.errors import ColobusError, nearest
 from colobus.runs.curves import KEPT
-from colobus.runs.folder import is_run
+from colobus.runs.folder import is_run, slug
 from colobus.runs.read import RunFolder
 
 DEPTH = 3
@@ -106,21 +106,57 @@ def grouped(
     """
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
-        same = {k: v for k, v in run.settings.items() if not k.startswith(ignored)}
-        key = json.dumps(same, sort_keys=True, default=str) if same else str(run.path)
-        groups.setdefault(key, []).append(run)
+        groups.setdefault(group_key(run, ignored), []).append(run)
     return list(groups.values())
 
 
+def group_key(run: RunFolder, ignored: tuple[str, ...] = SAME_AGENT) -> str:
+    """Return what the runs of one group, and no others, have: it does not depend on others."""
+    same = {k: v for k, v in run.settings.items() if not k.startswith(ignored)}
+    return json.dumps(same, sort_keys=True, default=str) if same else str(run.path)
+
+
 def group_names(groups: Sequence[Sequence[RunFolder]]) -> list[str]:
-    """Return a name for each group: game and algorithm, and where these are equal what differs."""
+    """Return a name for each group: game and algorithm, and where these are equal what differs.
+
+    Where nothing differs but the lambda, it is the seed.
+    """
     firsts = [runs[0] for runs in groups]
-    names = [f"{run.game or run.name} · {run.algorithm}".strip(" ·") for run in firsts]
+    names = [f"{title_of(run.game) or run.name} · {run.algorithm}".strip(" ·") for run in firsts]
     names = told_apart(names, firsts, SAME_AGENT, " · ")
+    pairs = list(zip(names, firsts, strict=True))
+    alike = {name: [run for other, run in pairs if other == name] for name in names}
     return [
-        name if names.count(name) == 1 else f"{name} · {run.name}"
-        for name, run in zip(names, firsts, strict=True)
+        name if len(alike[name]) == 1 else f"{name} · {_seed(run, alike[name])}"
+        for name, run in pairs
     ]
+
+
+def run_names(runs: Sequence[RunFolder]) -> list[str]:
+    """Return a name for each run: that of its folder, or if a lambda gave it that, what differs."""
+    found = {run.path: run.name for run in runs}
+    own = [run for run in runs if is_nameless(run.game) and slug(run.game) in run.path.name]
+    for name, run in zip(group_names([[run] for run in own]), own, strict=True):
+        alike = all(other.algorithm == run.algorithm for other in own)
+        begin = f"{title_of(run.game)} · {run.algorithm}" if alike else title_of(run.game)
+        found[run.path] = name.removeprefix(f"{begin} · ")
+    return list(found.values())
+
+
+def _seed(run: RunFolder, alike: Sequence[RunFolder]) -> str:
+    """Return what tells a run from those that are named like it."""
+    alone = [other.seed for other in alike].count(run.seed) == 1
+    return f"seed {run.seed}" if alone and is_nameless(run.game) else run.name
+
+
+def is_nameless(value: Any) -> bool:
+    """Return whether a setting names a function that has no name of its own: a lambda."""
+    return isinstance(value, str) and ("<lambda>" in value or "<locals>" in value)
+
+
+def title_of(game: str) -> str:
+    """Return what a game is called for people."""
+    return "own environment" if is_nameless(game) else game
 
 
 def told_apart(
@@ -138,7 +174,11 @@ def told_apart(
     for name in {name for name in names if names.count(name) > 1}:
         places = [i for i, other in enumerate(names) if other == name]
         rows = differences([runs[i] for i in places])
-        rows = {k: v for k, v in rows.items() if not k.startswith(ignored)}
+        rows = {
+            k: row
+            for k, row in rows.items()
+            if not k.startswith(ignored) and not all(map(is_nameless, row))
+        }
         for column, i in enumerate(places):
             said = [f"{k.rpartition('.')[2]} {in_words(v[column])}" for k, v in rows.items()]
             found[i] = between.join([name, ", ".join(said[:3])]) if said else name

@@ -43,6 +43,19 @@ export function bandOf(lines) {
   return { mean, low, high };
 }
 
+// A moving average in which the newest value has the weight 1 - `weight`, and which begins at the
+// first value, as TensorBoard's; null where there is no value.
+export function smoothed(values, weight) {
+  if (!(weight > 0)) return values;
+  let [sum, all] = [0, 0];
+  return values.map((value) => {
+    if (value === null || value === undefined) return null;
+    sum = weight * sum + (1 - weight) * value;
+    all = weight * all + (1 - weight);
+    return sum / all;
+  });
+}
+
 const withAlpha = (colour, share) => `color-mix(in srgb, ${colour} ${Math.round(100 * share)}%, transparent)`;
 
 export class Chart {
@@ -73,7 +86,7 @@ export class Chart {
     this.box.remove();
   }
 
-  // groups: [{label, colour, lines: [{xs, ys}]}]; a group of several lines is drawn as a band.
+  // groups: [{label, colour, lines: [{xs, ys, raw}]}]; a group of several lines is drawn as a band.
   // A chart that nobody sees is drawn when it is scrolled to.
   update(groups, axis, more = {}) {
     this.wanted = [groups, axis, more];
@@ -85,7 +98,7 @@ export class Chart {
     if (visible && this.wanted) this.paint(...this.wanted);
   }
 
-  paint(groups, axis, { marks = [], levels = [] }) {
+  paint(groups, axis, { marks = [], levels = [], log = false }) {
     this.wanted = null;
     const ends = groups.flatMap((group) => group.lines.map((line) => line.xs[line.xs.length - 1] ?? 0));
     const range = zoom.range ?? [0, 1.015 * Math.max(...ends, ...marks.map((mark) => mark.x), 1)];
@@ -99,7 +112,13 @@ export class Chart {
       if (!lines.length) continue;
       const width = group.thin ? 1.2 : this.height < 250 ? 1.3 : 1.9;
       if (lines.length === 1 && !group.banded) {
-        series.push({ label: group.label, stroke: group.colour, width, points: { show: false } });
+        const { xs, raw } = group.lines[0];
+        if (raw) {
+          series.push({ stroke: withAlpha(group.colour, 0.3), width: 1, points: { show: false }, edge: true });
+          data.push(resample(xs, raw, grid));
+        }
+        const alone = lines[0].filter((value) => value !== null).length === 1; // no line yet
+        series.push({ label: group.label, stroke: group.colour, width, points: { show: alone, size: 7, fill: group.colour } });
         data.push(lines[0]);
         continue;
       }
@@ -114,7 +133,8 @@ export class Chart {
     this.levels = levels;
     this.axis = axis;
     this.range = range;
-    const signature = JSON.stringify([series, bands, axis, variable("--text")]);
+    this.scale = log ? scaleFor(data.slice(1)) : LINEAR;
+    const signature = JSON.stringify([series, bands, axis, this.scale, variable("--text")]);
     if (signature !== this.signature || !this.plot) {
       this.plot?.destroy();
       this.signature = signature;
@@ -131,10 +151,10 @@ export class Chart {
       legend: { show: false },
       padding: [10, 28, 0, 0],
       cursor: { sync: { key: shared.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 7 } },
-      scales: { x: { time: false, range: () => this.range }, y: { range: (_, low, high) => this.heights(low, high) } },
+      scales: { x: { time: false, range: () => this.range }, y: { distr: this.scale, range: (_, low, high) => this.heights(low, high) } },
       axes: [
         { ...style, grid: { show: false }, space: 70, size: 30, values: along, ...(this.axis === "seconds" ? { incrs: TIMES } : {}) },
-        { ...style, grid: { stroke: grid, width: 1 }, size: 52, values: (_, values) => values.map(number) },
+        { ...style, grid: { stroke: grid, width: 1 }, size: 52, values: (_, values) => values.map((value) => this.heightLabel(value)) },
       ],
       series,
       bands,
@@ -150,11 +170,20 @@ export class Chart {
   heights(low, high) {
     const values = this.marks.flatMap((mark) => [mark.y - mark.error, mark.y + mark.error]);
     const shown = this.levels.filter((level) => high !== null && level.y <= high + 0.6 * Math.max(high - low, 1e-9));
-    const all = [low, high, ...values, ...shown.map((level) => level.y)].filter((value) => value !== null && Number.isFinite(value));
-    if (!all.length) return [0, 1];
+    const fits = (value) => value !== null && Number.isFinite(value) && (this.scale !== LOG || value > 0);
+    const all = [low, high, ...values, ...shown.map((level) => level.y)].filter(fits);
+    if (!all.length) return this.scale === LOG ? [1, 10] : [0, 1];
     const [least, most] = [Math.min(...all), Math.max(...all)];
-    const room = 0.06 * (most - least) || Math.max(Math.abs(most) * 0.1, 0.5);
+    if (this.scale === LOG) return [least / 1.15, most * 1.15];
+    const room = most - least > 1e-6 * Math.abs(most) ? 0.06 * (most - least) : Math.max(Math.abs(most) * 0.1, 0.5);
     return [least - (least === 0 ? 0 : room), most + room];
+  }
+
+  // On a logarithmic axis only 1, 2 and 5 times a power of ten are named.
+  heightLabel(value) {
+    if (value === null) return "";
+    const first = Math.abs(value) / 10 ** Math.floor(Math.log10(Math.abs(value)) + 1e-9);
+    return this.scale === LINEAR || value === 0 || [1, 2, 5].some((one) => Math.abs(first - one) < 1e-6) ? number(value) : "";
   }
 
   select(plot) {
@@ -196,7 +225,7 @@ export class Chart {
     context.setLineDash([]);
     for (const mark of this.marks) {
       const [x, y] = [plot.valToPos(mark.x, "x", true), plot.valToPos(mark.y, "y", true)];
-      const [high, low] = [plot.valToPos(mark.y + mark.error, "y", true), plot.valToPos(mark.y - mark.error, "y", true)];
+      const [high, low] = [plot.valToPos(mark.y + mark.error, "y", true), plot.valToPos(Math.max(mark.y - mark.error, plot.scales.y.min), "y", true)];
       context.strokeStyle = mark.colour;
       context.fillStyle = variable("--card");
       context.lineWidth = 2 * pixels;
@@ -239,6 +268,16 @@ export class Chart {
     this.tip.style.left = `${right ? left + offset + 14 : Math.max(left + offset - wide - 14, 0)}px`;
     this.tip.style.top = `${Math.max(Math.min(top - 10, this.height - this.tip.offsetHeight - 30), 4)}px`;
   }
+}
+
+const [LINEAR, LOG, BOTH_SIGNS] = [1, 3, 4]; // uPlot's numbers; the last is the inverse sinh
+
+// The scale of a chart when logarithms are wanted: linear where all values are of one size.
+export function scaleFor(lines) {
+  const values = lines.flat().filter((value) => value !== null);
+  const [least, most] = values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+  if (least > 0) return most > 4 * least ? LOG : LINEAR;
+  return Math.max(most, -least) > 10 ? BOTH_SIGNS : LINEAR;
 }
 
 const strokeOf = (series) => (typeof series.stroke === "function" ? series.stroke() : series.stroke);

@@ -1,7 +1,7 @@
 // The page: asks the server what has changed, and shows it. Nothing is written, nobody else is asked.
 
 import { make, byId, show, words, palette, number, scoreOf } from "./util.js";
-import { Chart, zoom } from "./charts.js";
+import { Chart, smoothed, zoom } from "./charts.js";
 import * as panels from "./panels.js";
 
 const WAIT = 400; // milliseconds between an answer and the next question
@@ -16,11 +16,13 @@ const state = {
   now: 0,
   runs: new Map(),
   ids: [],
-  groups: [],
+  groups: new Map(), // names by what settings a group has
   hidden: new Set(),
   columns: [],
   axis: stored("axis", "steps"),
   lines: stored("lines", "runs"),
+  heights: stored("heights", "linear"),
+  smooth: Number(stored("smooth", "0")) || 0,
   filter: "",
 };
 const charts = new Map();
@@ -43,9 +45,16 @@ const all = () => state.ids.map((id) => state.runs.get(id)).filter(Boolean);
 const picked = () => all().filter((run) => !state.hidden.has(run.id));
 const byGroup = () => state.lines === "seeds";
 
-function colourOf(run) {
-  return palette(byGroup() || state.ids.length > 10 ? run.group : state.ids.indexOf(run.id));
+// Each run and group keeps the colour that it got when it was first seen, whatever begins later.
+const places = { runs: new Map(), groups: new Map() };
+
+function placeOf(kind, id) {
+  if (!places[kind].has(id)) places[kind].set(id, places[kind].size);
+  return places[kind].get(id);
 }
+
+const colourOfGroup = (group) => palette(placeOf("groups", group));
+const colourOf = (run) => (byGroup() || state.ids.length > 10 ? colourOfGroup(run.group) : palette(placeOf("runs", run.id)));
 
 // Questions and answers
 
@@ -71,8 +80,11 @@ function take(found) {
   const changed = found.runs.length || found.ids.join() !== state.ids.join();
   state.now = found.now;
   state.ids = found.ids;
-  state.groups = found.groups;
+  state.groups = new Map(found.groups);
+  for (const [group] of found.groups) placeOf("groups", group);
+  for (const id of found.ids) placeOf("runs", id);
   for (const run of found.runs) state.runs.set(run.id, run);
+  found.ids.forEach((id, i) => state.runs.has(id) && (state.runs.get(id).name = found.names[i]));
   for (const id of state.runs.keys()) if (!found.ids.includes(id)) state.runs.delete(id);
   if (changed || !charts.size) draw();
   document.body.dataset.ready = "yes";
@@ -105,7 +117,7 @@ function drawList() {
   const runs = all();
   byId("filter").hidden = runs.length <= FEW;
   byId("picked").textContent = `${picked().length} of ${runs.length} shown`;
-  const wanted = runs.filter((run) => `${run.name} ${state.groups[run.group]}`.toLowerCase().includes(state.filter));
+  const wanted = runs.filter((run) => `${run.name} ${run.folder} ${state.groups.get(run.group)}`.toLowerCase().includes(state.filter));
   const groups = new Map();
   for (const run of wanted) groups.set(run.group, [...(groups.get(run.group) ?? []), run]);
   byId("list").replaceChildren(...[...groups].map(([group, members]) => groupOf(group, members)));
@@ -116,14 +128,14 @@ function groupOf(group, members) {
   const box = make("input", { type: "checkbox", onchange: () => pick(members, box.checked) });
   box.checked = shown === members.length;
   box.indeterminate = shown > 0 && shown < members.length;
-  const head = make("label", { class: "group" }, box, make("span", {}, state.groups[group] ?? ""), make("small", {}, members.length > 1 ? `${members.length} runs` : ""));
+  const head = make("label", { class: "group" }, box, make("span", {}, state.groups.get(group) ?? ""), make("small", {}, members.length > 1 ? `${members.length} runs` : ""));
   return make("div", { class: "members" }, head, ...members.map(member));
 }
 
 function member(run) {
   const box = make("input", { type: "checkbox", onchange: () => pick([run], box.checked) });
   box.checked = !state.hidden.has(run.id);
-  const name = make("span", { class: "name", title: run.name }, run.name);
+  const name = make("span", { class: "name", title: run.folder }, run.name);
   return make("label", { class: "member" }, box, make("i", { class: run.learning ? "swatch on" : "swatch", colour: colourOf(run) }), name, make("b", {}, scoreOf(run.newest.score)));
 }
 
@@ -133,13 +145,13 @@ function pick(runs, shown) {
 }
 
 function linesOf(runs, column) {
-  const line = (run) => ({ xs: run.curve[state.axis], ys: run.curve[column] ?? [] });
+  const line = (run) => ({ xs: run.curve[state.axis], ys: smoothed(run.curve[column] ?? [], state.smooth), raw: state.smooth > 0 ? run.curve[column] : null });
   const having = runs.filter((run) => run.curve[column]?.some((value) => value !== null));
   const thin = having.length > FEW;
   if (!byGroup()) return having.map((run) => ({ label: run.name, colour: colourOf(run), lines: [line(run)], thin }));
   const groups = new Map();
   for (const run of having) groups.set(run.group, [...(groups.get(run.group) ?? []), run]);
-  return [...groups].map(([group, members]) => ({ label: state.groups[group], colour: palette(group), lines: members.map(line) }));
+  return [...groups].map(([group, members]) => ({ label: state.groups.get(group), colour: colourOfGroup(group), lines: members.map(line) }));
 }
 
 function chart(key, parent, title, height) {
@@ -164,7 +176,7 @@ function drawCharts(runs) {
       const lines = linesOf(runs, name);
       if (!lines.length) continue;
       drawn.add(name);
-      chart(name, byId(part), TITLES[name] ?? words(name), 190).update(lines, state.axis);
+      chart(name, byId(part), TITLES[name] ?? words(name), 190).update(lines, state.axis, { log: state.heights === "log" });
     }
   }
   for (const [key, { chart: old, place }] of charts) {
@@ -174,6 +186,7 @@ function drawCharts(runs) {
     charts.delete(key);
   }
   show("more", state.ids.length > FEW && !openLearning);
+  show("speed-part", byId("speed").childElementCount);
   show("learning-part", !byId("more").hidden || byId("learning").childElementCount);
   if (asked.some((name) => !state.columns.includes(name))) {
     state.columns = asked;
@@ -185,16 +198,21 @@ function drawCharts(runs) {
 
 // One large chart, or with several games, whose scores have nothing in common, a small one for each.
 function drawScores(runs) {
-  const games = [...new Set(runs.map((run) => run.game))];
+  const having = runs.filter((run) => run.evaluations.length || run.curve.score.some((value) => value !== null));
+  const games = [...new Set(having.map((run) => run.game))];
   const several = games.length > 1;
-  const drawn = new Set(several ? games.map((game) => `score of ${game}`) : ["score"]);
+  const drawn = new Set();
   for (const game of several ? games : [null]) {
-    const own = several ? runs.filter((run) => run.game === game) : runs;
+    const own = several ? having.filter((run) => run.game === game) : having;
     const key = several ? `score of ${game}` : "score";
+    const [lines, marks] = [linesOf(own, "score"), marksOf(own)];
+    if (!own.length) continue; // no game has ended
+    drawn.add(key);
     const place = byId(several ? "score-games" : "score-chart");
     const height = several ? 190 : innerWidth < 700 ? 280 : 380;
-    chart(key, place, game ?? "", height).update(linesOf(own, "score"), state.axis, { marks: marksOf(own), levels: levelsOf(own) });
+    chart(key, place, game ?? "", height).update(lines, state.axis, { marks, levels: levelsOf(own), log: state.heights === "log" });
   }
+  show("no-score", runs.length && !drawn.size);
   return drawn;
 }
 
@@ -254,6 +272,9 @@ function begin() {
   history.replaceState(null, "", location.pathname); // the token is in a cookie now
   choose("axis", "axis");
   choose("lines", "lines");
+  choose("heights", "heights");
+  byId("smooth").value = state.smooth;
+  byId("smooth").addEventListener("input", (event) => ((state.smooth = Number(event.target.value)), store("smooth", state.smooth), draw()));
   theme();
   byId("theme").addEventListener("click", () => (theme(THEMES[stored("theme", "auto")]), draw()));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

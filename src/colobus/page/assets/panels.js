@@ -37,7 +37,7 @@ function card(run, colour) {
   return make(
     "article",
     { class: "card run", colour },
-    make("div", { class: "title" }, make("h3", { title: run.name }, run.name), status(run)),
+    make("div", { class: "title" }, make("h3", { title: run.folder }, run.name), status(run)),
     make("p", { class: "quiet" }, [run.game, run.algorithm, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · ")),
     make("p", { class: "big" }, scoreOf(of(run, "score")), make("small", {}, " mean of 50 games")),
     make("dl", {}, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
@@ -45,11 +45,11 @@ function card(run, colour) {
 }
 
 function table(runs, colourOf) {
-  const heads = ["run", "seed", "", "score", "best", "evaluated", "steps", "time", "steps/s", "lag", "limited by"];
+  const heads = ["run", "score", "best", "evaluated", "steps", "time", "steps/s", "lag", "limited by", "seed", ""];
   return make(
     "table",
     { class: "side" },
-    make("thead", {}, make("tr", {}, ...heads.map((head, i) => make("th", { class: i > 2 && i < 10 ? "right" : "" }, head)))),
+    make("thead", {}, make("tr", {}, ...heads.map((head, i) => make("th", { class: i > 0 && i < 8 ? "right" : "" }, head)))),
     make(
       "tbody",
       {},
@@ -60,10 +60,10 @@ function table(runs, colourOf) {
           "tr",
           {},
           make("th", { scope: "row" }, make("i", { class: "swatch", colour: colourOf(run) }), run.name),
-          make("td", {}, run.seed ?? ""),
-          make("td", {}, status(run)),
           ...numbers.map((value) => make("td", { class: "right" }, value)),
           make("td", {}, run.bound || "–"),
+          make("td", {}, run.seed ?? ""),
+          make("td", {}, status(run)),
         );
       }),
     ),
@@ -86,7 +86,7 @@ export function films(runs, colourOf) {
   const rows = having.map((run) => {
     const shown = run.films.map((film, i) => figure(run, film, i, used));
     const together = run.together ? make("figure", { class: "together" }, moving(run, run.together, used)) : null;
-    return make("div", { class: "film-row" }, make("h3", {}, make("i", { class: "swatch", colour: colourOf(run) }), run.name), together, make("div", { class: "strip" }, ...shown));
+    return make("div", { class: "film-cell" }, make("h3", {}, make("i", { class: "swatch", colour: colourOf(run) }), run.name), together, make("div", { class: "strip" }, ...shown));
   });
   byId("films").replaceChildren(...rows);
   for (const address of kept.keys()) if (!used.has(address)) kept.delete(address);
@@ -175,7 +175,7 @@ function bar(role, shares, bound) {
 export function evaluations(runs, colourOf) {
   const rows = runs.flatMap((run) => run.evaluations.map((one) => ({ run, one }))).reverse();
   if (!show("evaluations-part", rows.length)) return;
-  const heads = ["run", "steps", "protocol", "mean", "95 % interval", "games", "actions"];
+  const heads = ["run", "mean", "95 % interval", "steps", "protocol", "games", "actions"];
   byId("evaluations").replaceChildren(
     make(
       "table",
@@ -188,7 +188,7 @@ export function evaluations(runs, colourOf) {
           const wide = 1.96 * (one.error ?? NaN);
           const interval = one.error === null ? "–" : `${scoreOf(one.mean - wide)} to ${scoreOf(one.mean + wide)}`;
           const mean = `${scoreOf(one.mean)}${one.error === null ? "" : ` ± ${scoreOf(one.error)}`}`;
-          const cells = [steps(one.steps), one.protocol, mean, interval, one.games, one.policy];
+          const cells = [mean, interval, steps(one.steps), one.protocol, one.games, one.policy];
           return make("tr", {}, make("th", { scope: "row" }, make("i", { class: "swatch", colour: colourOf(run) }), run.name), ...cells.map((cell) => make("td", {}, cell)));
         }),
       ),
@@ -231,7 +231,7 @@ export function settings(runs, groups, all) {
   rows.sort((a, b) => missing(a) - missing(b)); // what one lacks is often of another version
   const alone = !several && !all;
   byId("all-settings").parentElement.hidden = false;
-  const heads = columns.map((run) => (several ? groups[run.group] : `${runs.length > 1 ? "all runs" : run.name}`));
+  const heads = columns.map((run) => (several ? groups.get(run.group) : `${runs.length > 1 ? "all runs" : run.name}`));
   byId("settings").replaceChildren(
     alone
       ? make("p", { class: "quiet" }, runs.length > 1 ? "All these runs have the same settings; at most their seeds differ." : "There is one run, so nothing differs.")
