@@ -113,11 +113,6 @@ def set_aside(folder: Path) -> Path:
     return folder.rename(aside)
 
 
-def slug(name: str) -> str:
-    """Return how the name of a game or preset stands in that of a folder."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()
-
-
 def check_empty(folder: Path) -> None:
     """Raise ColobusError if there is anything in the folder of a new run but its lock."""
     if any(path.name != LOCK for path in folder.iterdir()):
