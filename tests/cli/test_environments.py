@@ -11,10 +11,13 @@ import pytest
 from colobus.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
 from colobus.cli.main import run
 from colobus.core.errors import ColobusError
+from colobus.envs.make import frame_shape
+from colobus.envs.playing import make_env
 from colobus.experiment.check import check
 from colobus.experiment.presets import FAMILIES, PRESETS, preset
 from colobus.experiment.presets.environments import RECIPES, for_environment
-from colobus.runs.config import read_config
+from colobus.runs.config import Config, read_config, write_config
+from colobus.training import entry
 from helpers.launching import colobus
 
 MODULE = """
@@ -107,11 +110,31 @@ def test_recipes_are_of_the_environment_and_end_when_it_is_solved(name: str) -> 
     experiment.algorithm.check(experiment.shape.datapoints)
 
 
+def test_arguments_of_an_environment_are_settings(tmp_path: Path) -> None:
+    words = ("FrozenLake-v1", "--env-kwargs", "map_name=8x8", "is_slippery=false", "--seed", "2")
+    wanted = resolve(ExperimentFlags, "train", words).experiment
+    assert wanted == entry.preset(
+        "FrozenLake-v1", env_kwargs={"map_name": "8x8", "is_slippery": False}, seed=2
+    )
+    assert wanted.games.env_kwargs == ("map_name=8x8", "is_slippery=false")
+    write_config(tmp_path, Config("lake", wanted, 4, {}))
+    games = read_config(tmp_path).experiment.games
+    assert (games, frame_shape(games)) == (wanted.games, (1, 64))
+    env: Any = make_env(games, stack=1)
+    assert (env.unwrapped.desc.shape, env.observation_space.shape) == ((8, 8), (64,))
+    with pytest.raises(ColobusError, match=r"env_kwargs: where=<object.*make_env=lambda"):
+        entry.preset("FrozenLake-v1", env_kwargs={"where": object()})
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("Pendulum-v1", "Pendulum-v1: its actions are continuous"),
-        ("FrozenLake-v1", "FrozenLake-v1: its observations are Discrete(16); Colobus takes arrays"),
+        ("pong --env-kwargs size=8", "--env-kwargs size=8: has an effect only in environments of"),
+        ("catch --observe image", "--observe image: has an effect only in environments of Gymnas"),
+        ("CartPole-v1 --observe a", "--observe a: CartPole-v1 has no observation 'a'"),
+        ("CartPole-v1 --env-kwargs 8", "--env-kwargs 8: write name=value, such as size=8"),
+        ("CartPole-v1 --env-kwargs size=8", "cannot be made: TypeError CartPoleEnv.__init__() got"),
         ("CartPol-v1", "unknown game or preset 'CartPol-v1': nearest known: CartPole-v1"),
         ("CartPole-v1 --sticky 0.25", "--sticky 0.25: has an effect only in Atari games"),
         ("CartPole-v1 --conv-init normal", "--conv-init normal: has an effect only with a --torso"),

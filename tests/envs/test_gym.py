@@ -17,16 +17,9 @@ from colobus.core.functions import MakeEnv, NoPictures, name_of
 from colobus.core.types import Floats, Ints
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings, Step
-from colobus.envs.gym import GymGames, fit, fit_of
-from colobus.envs.make import (
-    action_names,
-    frame_shape,
-    is_atari,
-    is_gym,
-    is_vector,
-    parse_game,
-    planes,
-)
+from colobus.envs.gym import GymGames
+from colobus.envs.make import parse_game
+from colobus.envs.single import fit
 from conftest import stand_in
 from helpers import gym_toys
 from helpers.players import make_agent
@@ -170,82 +163,7 @@ def test_what_is_no_picture_is_told(picture: Any) -> None:
         games.picture()
 
 
-def test_of_a_dictionary_with_one_array_the_array_is_taken() -> None:
-    name = name_of(gym_toys.grid)
-    found = fit(name)
-    assert (found.key, found.planes, found.frame_shape, found.vector) == (
-        "image",
-        3,
-        (21, 6),
-        False,
-    )
-    assert found.note == f"{name}: the agent observes 'image', not 'direction'"
-    settings = GameSettings(game=name)
-    assert (is_gym(name), is_atari(name), is_vector(settings), planes(settings)) == (
-        True,
-        False,
-        False,
-        3,
-    )
-    assert (frame_shape(settings), action_names(settings)) == ((21, 6), ("0", "1", "2"))
-    games = games_of(gym_toys.grid)
-    env = gym_toys.grid()
-    for game, frames in enumerate(games.reset()):
-        picture = env.reset(seed=int(SEEDS[game]))[0]["image"]
-        np.testing.assert_array_equal(frames.reshape(3, 7, 6), picture.transpose(2, 0, 1))
-
-
-BOX = spaces.Box
-
-
-def picture(*shape: int) -> Any:
-    return spaces.Box(0, 255, shape, np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("box", "planes", "shape", "vector"),
-    [
-        (BOX(-1, 1, (5,)), 1, (1, 5), True),
-        (picture(128), 1, (1, 128), True),
-        (BOX(-9, 9, (5,), np.int64), 1, (1, 5), True),
-        (picture(12, 9), 1, (12, 9), False),
-        (picture(12, 9, 1), 1, (12, 9), False),
-        (picture(12, 9, 3), 3, (36, 9), False),
-        (picture(4, 12, 9), 4, (48, 9), False),
-    ],
-)
-def test_spaces_that_fit(box: Any, planes: int, shape: tuple[int, int], vector: bool) -> None:
-    found = fit_of("it", box, spaces.Discrete(2))
-    assert (found.planes, found.frame_shape, found.vector) == (planes, shape, vector)
-    seen = np.stack([box.sample(), box.sample()])
-    frames = found.frames(seen)
-    assert frames.shape == (2, *shape)
-    if len(box.shape) == 3 and box.shape[0] != 4:
-        seen = np.moveaxis(seen, -1, 1)
-    np.testing.assert_array_equal(frames.ravel(), seen.astype(frames.dtype).ravel())
-    assert frames.dtype == (np.uint8 if box.dtype == np.uint8 else np.float32)
-
-
-VECTOR, TWO = BOX(-1, 1, (2,)), spaces.Discrete(2)
-
-
-@pytest.mark.parametrize(
-    ("observations", "actions", "said"),
-    [
-        (VECTOR, BOX(-1, 1, (1,)), r"it: its actions are continuous \(Box\(-1.*\); Colobus learns"),
-        (VECTOR, spaces.MultiDiscrete([2, 3]), r"it: its actions are MultiDiscrete \("),
-        (spaces.Discrete(16), TWO, r"its observations are Discrete\(16\); Colobus takes arrays"),
-        (spaces.Dict(a=VECTOR, b=VECTOR), TWO, r"a dictionary with 2 arrays \('a', 'b'\)"),
-        (spaces.Dict(a=TWO), TWO, "a dictionary with no array"),
-        (spaces.Tuple([VECTOR]), TWO, r"its observations are Tuple\("),
-        (BOX(0, 1, (8, 8, 3)), TWO, r"its observations are float32\[8, 8, 3\]; .*FlattenObserv"),
-        (picture(2, 8, 8, 3), TWO, r"are uint8\[2, 8, 8, 3\]"),
-    ],
-)
-def test_spaces_that_do_not_fit_are_one_line(observations: Any, actions: Any, said: str) -> None:
-    with pytest.raises(ColobusError, match=said) as error:
-        fit_of("it", observations, actions)
-    assert "\n" not in str(error.value)
+VECTOR = spaces.Box(-1, 1, (2,))
 
 
 def test_names_of_environments() -> None:

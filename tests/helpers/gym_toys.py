@@ -83,12 +83,15 @@ class Shaped(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         self.observation_space.seed(seed)
         self.steps = 0
-        return self.observation_space.sample(), {}
+        return self._seen(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action)
         self.steps += 1
-        return self.observation_space.sample(), 1.0, self.steps == 3, False, {}
+        return self._seen(), 1.0, self.steps == 3, False, {}
+
+    def _seen(self) -> Any:
+        return self.observation_space.sample()
 
 
 def grid() -> Any:

@@ -91,7 +91,7 @@ def not_finite() -> Any:
 
 
 def test_observations_that_are_not_finite_are_told_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(colobus.ColobusError, match="not_finite: its observations have numbers"):
+    with pytest.raises(colobus.ColobusError, match="not_finite: game 0 of 8, step 0: its obs"):
         colobus.train(make_env=not_finite, out=tmp_path / "run", **QUIET)
     assert list(tmp_path.iterdir()) == []
 
@@ -190,7 +190,8 @@ def test_what_the_name_of_a_game_implies_is_told(monkeypatch: pytest.MonkeyPatch
     assert [line.split(" (")[0] for line in lines] == [
         "ALE/Pong-v5 implies sticky actions 0.25",
         "BreakoutNoFrameskip-v4 implies sticky actions 0",
-        "helpers.gym_toys:grid: the agent observes 'image', not 'direction'",
+        "helpers.gym_toys:grid: the agent observes 'direction', 'image'; numbers are 4 "
+        "further planes of the picture",
     ]
 
 

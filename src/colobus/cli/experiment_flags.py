@@ -21,6 +21,7 @@ from colobus.cli.flags import (
     quiet_fields,
     subclass,
     value_of,
+    values_of,
 )
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range, given, hints_of
@@ -127,9 +128,12 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
             f"colobus {command}: which game or preset? name it first, such as: "
             f"{program()} {command} pong"
         )
-    base, note = preset(name)
+    seen = GameSettings(
+        env_kwargs=values_of("--env-kwargs", args), observe=value_of("--observe", args, -1)
+    )
+    base, note = preset(name, seen)
     if first and env:
-        base, note = in_environment(base, env)
+        base, note = in_environment(base, env, seen)
     if algorithm := value_of("--algorithm", args):
         base = with_algorithm(base, algorithm)
     stop = base.stop if asked else StopRule()

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from textwrap import fill
 from typing import Annotated, Any, TypeVar
@@ -195,7 +195,7 @@ def quiet_fields(
 
 def is_empty(default: Any) -> bool:
     """Return whether a default says nothing by itself."""
-    return default is None or default == ""
+    return default in (None, "", ())
 
 
 ANNOTATED: Any = Annotated
@@ -221,6 +221,14 @@ def value_of(flag_name: str, args: Sequence[str], which: int = 0) -> str:
         if word.partition("=")[0] == flag_name
     ]
     return values[which] if values else ""
+
+
+def values_of(flag_name: str, args: Sequence[str]) -> tuple[str, ...]:
+    """Return the words that follow a flag of several values, up to the next flag."""
+    places = [i for i, word in enumerate(args) if word == flag_name]
+    if not places:
+        return ()
+    return tuple(takewhile(lambda word: not word.startswith("--"), args[places[-1] + 1 :]))
 
 
 def flags_of(kind: Any, flag: Name = flag_of, group: str = "") -> list[str]:

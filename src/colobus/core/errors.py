@@ -30,6 +30,12 @@ class RoleFailed(ColobusError):
     exit_code = 1
 
 
+class GameFailed(ColobusError):
+    """An environment raised an error, its cause; it may go well in new games (exit code 1)."""
+
+    exit_code = 1
+
+
 class ClusterLost(RoleFailed):
     """The cluster itself is lost, so nothing in it can be asked or saved any more (exit code 1)."""
 

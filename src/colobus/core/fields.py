@@ -138,6 +138,8 @@ def shown(value: Any) -> str:
     """Return a value as it is written in messages and on the command line."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

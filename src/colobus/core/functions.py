@@ -7,11 +7,13 @@ lambda or one of the script that runs, is known to this process only. Of environ
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
@@ -148,6 +150,54 @@ def _is_in_agent(place: Path) -> bool:
             if "actions" in read_object(folder / "config.json"):
                 return True
     return False
+
+
+def arguments_of(words: Sequence[str]) -> dict[str, Any]:
+    """Return arguments by name of words such as ``size=8``, ``continuous=false`` or ``name=text``.
+
+    A value is one of JSON or Python, or else a text.
+
+    Raises:
+        ColobusError: if a word is no name=value.
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise ColobusError(f"--env-kwargs {word}: write name=value, such as size=8")
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    for reads in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError):
+            return reads(text)
+    return text
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+def as_words(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return arguments by name as the words that `arguments_of` reads.
+
+    Raises:
+        ColobusError: if a value cannot be written as text.
+    """
+    words = []
+    for name, value in arguments.items():
+        texts = [json.dumps(value, default=str), repr(value)]
+        texts = [value, *texts] if isinstance(value, str) else texts
+        found = [f"{name}={text}" for text in texts if _same(_value(text), value)]
+        if not found:
+            raise ColobusError(
+                f"env_kwargs: {name}={str(value)[:40]} cannot be kept as text in config.json; give "
+                "make_env=lambda: ..., a function that makes the environment with it"
+            )
+        words.append(found[0])
+    return tuple(words)
 
 
 MakeEnv = Callable[..., Any]

@@ -25,6 +25,12 @@ class GameSettings:
     game: str = "pong"
     """Atari game, catch, catch-dark, catch-pair, an environment of Gymnasium, or a function that
     makes one."""
+    env_kwargs: tuple[str, ...] = ()
+    """Arguments of an environment of Gymnasium or of the function that makes it, as name=value,
+    such as: size=8 continuous=false."""
+    observe: str = ""
+    """Keys of a dictionary of observations that the agent sees, with commas, such as image
+    (default: all but texts and action_mask)."""
     size: Annotated[int, Range(1, 210)] = 42
     """Side of the square frames, in pixels."""
     colour: bool = False

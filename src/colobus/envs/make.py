@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +23,7 @@ from colobus.envs.api import Games, GameSettings
 from colobus.envs.catch import AGENTS, CatchGames, CatchPairGames
 
 if TYPE_CHECKING:
-    from colobus.envs.gym import Fit
+    from colobus.envs.spaces import Fit
 
 MakeGames = Callable[[GameSettings, Ints], Games]
 """From settings and seeds to a vector of games, such as `make_games`."""
@@ -94,7 +95,7 @@ def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
     if is_gymnasium(settings.game):
         from colobus.envs.gym import GymGames
 
-        return GymGames(settings.game, seeds)
+        return GymGames(settings, seeds)
     from colobus.envs.atari import AtariGames  # other environments start without the emulator
 
     return AtariGames(settings, seeds, threads)
@@ -163,9 +164,9 @@ def action_names(settings: GameSettings) -> tuple[str, ...]:
 def _known(settings: GameSettings) -> Environment | Fit | None:
     """Return what describes an environment; None for an Atari game."""
     if is_gymnasium(settings.game) and settings.game not in ENVIRONMENTS:
-        from colobus.envs.gym import fit
+        from colobus.envs.single import fit
 
-        return fit(settings.game)
+        return fit(settings)
     return ENVIRONMENTS.get(settings.game)
 
 
@@ -177,6 +178,10 @@ def _atari_actions(game: str, full_actions: bool) -> tuple[str, ...]:
 
 
 _GYM = re.compile(r"^(?:ALE/)?([A-Za-z0-9]+?)(NoFrameskip|Deterministic)?-v([045])$")
+
+
+ANY = GameSettings()
+"""Says nothing about how an environment is made."""
 
 
 class UnknownGame(ColobusError):
@@ -209,13 +214,17 @@ def is_known(game: str) -> bool:
         return True
     if not is_gymnasium(game):
         return False
-    from colobus.envs import gym  # imported for such names only
+    from colobus.envs import single  # imported for such names only
 
-    return gym.is_known(game)
+    return single.is_known(game)
 
 
-def parse_game(name: str) -> GameName:
+def parse_game(name: str, given: GameSettings = ANY) -> GameName:
     """Return the game that ``name`` means, with what the name implies.
+
+    Args:
+        name: of a game or environment.
+        given: how an environment of Gymnasium is made and seen.
 
     Raises:
         UnknownGame: if there is no such game; the message has the nearest known names.
@@ -226,9 +235,9 @@ def parse_game(name: str) -> GameName:
     wanted = bare.replace("_", "").lower()
     game = next((g for g in known_games() if g.replace("_", "") == wanted), None)
     if game is None and is_known(name):
-        from colobus.envs.gym import fit
+        from colobus.envs.single import fit
 
-        return GameName(name, None, fit(name).note)
+        return GameName(name, None, fit(replace(given, game=name)).note)
     if game is None:
         near = near_environments(name)
         phrase = nearest(name, near) if near else nearest(bare.lower(), known_games())
@@ -251,6 +260,6 @@ def near_environments(name: str) -> list[str]:
     """
     if not is_gymnasium(name):
         return []
-    from colobus.envs.gym import known_names
+    from colobus.envs.single import known_names
 
     return difflib.get_close_matches(name.rpartition(":")[2], known_names(), cutoff=0.75)

@@ -21,7 +21,9 @@ Env = gymnasium.Env[Any, Any]
 Envs = SyncVectorEnv
 
 
-def make_env(settings: GameSettings, stack: int, render_mode: str | None = None) -> Env:
+def make_env(
+    settings: GameSettings, stack: int, render_mode: str | None = None, infos: bool = True
+) -> Env:
     """Return one environment with the preprocessing of training.
 
     Args:
@@ -29,6 +31,7 @@ def make_env(settings: GameSettings, stack: int, render_mode: str | None = None)
             end a game.
         stack: frames of an observation.
         render_mode: such as "human" or "rgb_array".
+        infos: whether an environment of Gymnasium gives its infos.
 
     Raises:
         ColobusError: if the environment cannot be made or has no such render mode.
@@ -40,13 +43,12 @@ def make_env(settings: GameSettings, stack: int, render_mode: str | None = None)
             raise ColobusError(f"{settings.game} cannot be shown: it has no render modes")
         env: Env = OneGame(settings)
     elif is_gym(settings.game):
-        from colobus.envs.gym import fit, open_env
+        from colobus.envs.single import fit, open_env
 
-        env = open_env(settings.game, render_mode)
-        fits = fit(settings.game)
+        env, fits = open_env(settings, render_mode, infos), fit(settings)
         if fits.vector and stack == 1:
-            return env
-        env = _transformed(env, lambda seen: fits.frames(seen[None])[0], fits.frame_shape)
+            space = spaces.Box(-np.inf, np.inf, fits.frame_shape[1:], np.float32)
+            return TransformObservation(env, lambda seen: seen[0].astype(np.float32), space)
     else:
         env = _atari(settings, render_mode)
     return FrameStackObservation(env, stack, padding_type="zero")
@@ -60,7 +62,7 @@ def make_vector(
         raise ColobusError(
             f"num_envs {count}: must be at least 1; leave it out for one environment"
         )
-    make = [partial(make_env, settings, stack, render_mode)] * count
+    make = [partial(make_env, settings, stack, render_mode, infos=False)] * count
     return SyncVectorEnv(make, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
@@ -95,19 +97,11 @@ def _atari(settings: GameSettings, render_mode: str | None) -> Env:
         grayscale_obs=not settings.colour,
     )
     if settings.colour:
-        env = _transformed(env, in_planes, (3 * settings.size, settings.size))
+        planes = spaces.Box(0, 255, (3 * settings.size, settings.size), np.uint8)
+        env = TransformObservation(env, in_planes, planes)
     if fire is not None and settings.fire_on_life_loss:
         env = FireAfterLifeLoss(env, fire)
     return env
-
-
-def _transformed(env: Env, function: Any, frame_shape: tuple[int, int]) -> Env:
-    """Return an environment whose observations are frames [H, W]."""
-    own: Any = env.observation_space
-    kind = own.dtype if len(own.shape) > 1 else np.float32
-    low, high = (0, 255) if kind == np.uint8 else (-np.inf, np.inf)
-    space = spaces.Box(low, high, frame_shape, kind)
-    return TransformObservation(env, function, space)
 
 
 class FireAtReset(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -19,7 +19,7 @@ from colobus.core.errors import ColobusError
 from colobus.core.functions import Function, MakeEnv, check_callable, name_of
 from colobus.core.types import Floats, Frames, Ints
 from colobus.envs.api import GameSettings
-from colobus.envs.make import agents, planes
+from colobus.envs.make import agents, frame_type, planes
 from colobus.evaluation.exported import find_files, unpacked
 from colobus.evaluation.zoo import place_of
 from colobus.experiment.settings import Experiment
@@ -91,6 +91,7 @@ class Agent:
         self.stack = experiment.network.stack
         self.actions = actions
         self.checkpoint = checkpoint
+        self._frame_type = frame_type(experiment.games)
         statistics = statistics_of(checkpoint)
         height, width = statistics.mean.shape
         self.net = Network(
@@ -301,17 +302,18 @@ class Agent:
         whole = (self.stack, height, width)
         vector, shape = height == 1, observations.shape
         wanted = (width,) if vector and self.stack == 1 else whole
-        kind = observations.dtype.kind in "fiu" if vector else observations.dtype == np.uint8
+        floats = vector or self._frame_type == np.float32
+        kind = observations.dtype.kind in "fiu" if floats else observations.dtype == np.uint8
         for each in (wanted, whole):
             if kind and shape[-len(each) :] == each and len(shape) - len(each) in (0, 1):
-                stacks = np.ascontiguousarray(observations, np.float32 if vector else np.uint8)
+                stacks = np.ascontiguousarray(observations, np.float32 if floats else np.uint8)
                 return stacks.reshape(-1, *whole), len(shape) == len(each)
         if kind and not vector and shape[-3:] == (height, width, self.stack) and len(shape) < 5:
             return self._stacks(np.moveaxis(observations, -1, -3))
         numbers = ", ".join(map(str, wanted))
         raise ValueError(
             f"observations are {observations.dtype}{list(shape)}, the agent was trained on "
-            f"{'float32' if vector else 'uint8'}[N, {numbers}]; agent.make_env() makes an "
+            f"{'float32' if floats else 'uint8'}[N, {numbers}]; agent.make_env() makes an "
             "environment that has them"
         )
 

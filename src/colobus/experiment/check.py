@@ -13,7 +13,7 @@ from typing import Any
 from colobus.core.errors import ColobusError
 from colobus.core.fields import OnlyWith, given, hints_of, only_with, read, shown
 from colobus.core.fields import check as check_fields
-from colobus.envs.make import agents, frame_shape, is_atari, is_vector, planes
+from colobus.envs.make import agents, frame_shape, is_atari, is_gym, is_vector, planes
 from colobus.experiment.settings import Experiment, flag, groups_of
 from colobus.experiment.shape import Beside
 from colobus.nets.autoencoder import STRIDE
@@ -75,8 +75,12 @@ def check_agents(experiment: Experiment) -> None:
 
 ATARI = OnlyWith("in Atari games", lambda experiment: is_atari(experiment.games.game))
 
+GYM = OnlyWith("in environments of Gymnasium", lambda experiment: is_gym(experiment.games.game))
+
 ACROSS: dict[str, OnlyWith] = {
     "games": ATARI,
+    "games.env_kwargs": GYM,
+    "games.observe": GYM,
     "shape.emulators": ATARI,
     "shape.batch": OnlyWith(
         "with APPO, PQN or A3C: the batch of DQN has --windows",
@@ -140,7 +144,7 @@ def check_effect(experiment: Experiment, base: Experiment) -> None:
         settings = getattr(experiment, group) if group else experiment
         kind: Any = type(settings)
         rules = [(only_with(hints_of(kind)[name]), settings)]
-        rules += [(ACROSS.get(key), experiment) for key in (group, f"{group}.{name}")]
+        rules.append((ACROSS.get(f"{group}.{name}", ACROSS.get(group)), experiment))
         whats = [rule.what for rule, of in rules if rule and not rule.holds(of)]
         if whats:
             what = given(flag(name, group), getattr(settings, name))

@@ -85,7 +85,7 @@ CODE = "code"
 """Name among a network's outputs of what its decoder or its prediction takes."""
 
 
-def measure_input(frames: Frames, floor: float = FLOOR) -> InputStatistics:
+def measure_input(frames: Frames, floor: float | Floats = FLOOR) -> InputStatistics:
     """Return the statistics of frames [N, H, W].
 
     It takes one row of pixels after the other: all frames as float32 at once would be a large part
@@ -93,7 +93,7 @@ def measure_input(frames: Frames, floor: float = FLOOR) -> InputStatistics:
 
     Args:
         frames: of random games.
-        floor: smallest standard deviation.
+        floor: smallest standard deviation, or float32[H, 1].
     """
     mean = np.empty(frames.shape[1:], np.float32)
     deviation = np.empty_like(mean)
@@ -103,11 +103,23 @@ def measure_input(frames: Frames, floor: float = FLOOR) -> InputStatistics:
     return InputStatistics(mean, np.maximum(deviation, floor))
 
 
-def floor_of(frames: Frames) -> float:
-    """Return the smallest standard deviation for frames [N, H, W] of any environment."""
-    if frames.dtype != np.uint8:
-        return VECTOR_FLOOR
-    return SYMBOL_FLOOR if frames.max() < MOST_SYMBOLS else FLOOR
+def floor_of(frames: Frames, planes: int) -> Floats:
+    """Return the smallest standard deviations float32[H, 1] for frames [N, H, W].
+
+    Args:
+        frames: of any environment.
+        planes: of a frame; each may have other units, so it has a value of its own.
+    """
+    height = frames.shape[1] // planes
+    found = np.full((frames.shape[1], 1), VECTOR_FLOOR, np.float32)
+    for row in range(0, len(found), height):
+        plane = frames[:, row : row + height]
+        most = float(plane.max())
+        if frames.dtype == np.uint8:
+            found[row : row + height] = SYMBOL_FLOOR if most < MOST_SYMBOLS else FLOOR
+        elif len(found) > 1 and most > plane.min():
+            found[row : row + height] = (most - float(plane.min())) * FLOOR / 255.0
+    return found
 
 
 class Observed(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from colobus.core.errors import ColobusError, nearest
 from colobus.core.fields import hints_of, whole_if
-from colobus.core.functions import MakeEnv, check_callable, name_of, remember
+from colobus.core.functions import MakeEnv, as_words, check_callable, name_of, remember
 from colobus.core.types import Episode
+from colobus.envs.api import GameSettings
 from colobus.experiment import presets
 from colobus.experiment.aliases import RENAMED, hint
 from colobus.experiment.autoscale import cores_of, for_cores
@@ -47,7 +48,7 @@ def preset(name: str, **settings: Any) -> Experiment:
     Raises:
         ColobusError: if a name is unknown, or a setting has no effect.
     """
-    experiment, _ = presets.preset(name)
+    experiment, _ = presets.preset(name, _seen(settings))
     return presets.with_target(with_settings(experiment, **settings))
 
 
@@ -140,7 +141,9 @@ def train(
         config = read_config(folder, given=() if make_env is None else ("game",))
         name, base = config.name, config.experiment
     else:
-        base, own, note = _experiment(what, env if make_env is None else name_of(make_env))
+        base, own, note = _experiment(
+            what, env if make_env is None else name_of(make_env), _seen(wanted)
+        )
         if note:
             log(note)
         name = name or own
@@ -215,8 +218,7 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
             raise ColobusError(f"{key}: unknown setting; {said}")
         group, own = places[key]
         kind: Any = type(getattr(base, group))
-        value = whole_if(settings[key], hints_of(kind)[own])
-        inner.setdefault(group, {})[own] = name_of(value) if callable(value) else value
+        inner.setdefault(group, {})[own] = whole_if(_plain(settings[key]), hints_of(kind)[own])
     if "stop" in inner:
         inner["stop"] = dict.fromkeys(vars(base.stop)) | inner["stop"]
     groups = {
@@ -228,7 +230,22 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     return made
 
 
-def _experiment(what: str | Experiment | None, env: str | None) -> tuple[Experiment, str, str]:
+def _plain(value: Any) -> Any:
+    """Return a value as settings have it: functions by their names, arguments as words."""
+    if isinstance(value, Mapping):
+        return as_words(value)
+    return name_of(value) if callable(value) else value
+
+
+def _seen(settings: Mapping[str, Any]) -> GameSettings:
+    """Return how an environment of Gymnasium is made and seen, out of settings by their names."""
+    given = {name: _plain(settings[name]) for name in ("env_kwargs", "observe") if name in settings}
+    return GameSettings(**given)
+
+
+def _experiment(
+    what: str | Experiment | None, env: str | None, seen: GameSettings
+) -> tuple[Experiment, str, str]:
     """Return the settings of a preset, environment or both, a name for the run, and a note.
 
     The note is a sentence about what the name of a game implies, or "".
@@ -239,13 +256,13 @@ def _experiment(what: str | Experiment | None, env: str | None) -> tuple[Experim
     if isinstance(what, Experiment):
         experiment, name = what, what.games.game
     elif isinstance(what, str):
-        (experiment, note), name = presets.preset(what), what
+        (experiment, note), name = presets.preset(what, seen), what
     else:
         raise ColobusError(
             f"train({what!r}): name a game or preset, such as 'pong', or give an Experiment"
         )
     if env is not None:
-        experiment, note = presets.in_environment(experiment, env)
+        experiment, note = presets.in_environment(experiment, env, seen)
         name = f"{name}-{env}"
     return experiment, name, note
 

@@ -116,13 +116,9 @@ def begin(
         ]
         precision = _precision(experiment, first, device)  # measured meanwhile
         frames = np.concatenate([future.result() for future in played])
-    if frames.dtype != np.uint8 and not np.isfinite(frames).all():
-        raise ColobusError(
-            f"{experiment.games.game}: its observations have numbers that are not finite; replace "
-            "them in the environment"
-        )
     steps = rounds * sum(g.count for g in games)
-    floor = floor_of(frames) if is_gym(experiment.games.game) else FLOOR
+    gym = is_gym(experiment.games.game)
+    floor = floor_of(frames, planes(experiment.games)) if gym else FLOOR
     statistics, origin = measure_input(frames, floor), Origin(steps=steps)
     return Start(statistics, first.actions, precision, steps=steps, origin=origin)
 

@@ -129,7 +129,7 @@ class GymScreen(Screen):
     def __init__(self, settings: GameSettings, seed: int) -> None:
         from colobus.envs.gym import GymGames
 
-        self._games = GymGames(settings.game, np.array([seed]), pictures=True)
+        self._games = GymGames(settings, np.array([seed]), pictures=True)
         self.action_names, self.rate = self._games.action_names, self._games.rate
 
     def start(self, show: Show) -> Frames:

@@ -16,6 +16,7 @@ from colobus.core.errors import ColobusError, nearest
 from colobus.core.functions import name_of
 from colobus.envs.api import GameSettings
 from colobus.envs.make import (
+    ANY,
     UnknownGame,
     frame_shape,
     is_atari,
@@ -60,10 +61,14 @@ def with_target(experiment: Experiment) -> Experiment:
     return replace(experiment, stop=stop)
 
 
-def preset(name: str) -> tuple[Experiment, str]:
+def preset(name: str, given: GameSettings = ANY) -> tuple[Experiment, str]:
     """Return the experiment of a preset or game, and a sentence about its name ("" if none).
 
     A game may follow the name of a family: ``gorila-seaquest``.
+
+    Args:
+        name: of the preset or game.
+        given: how an environment of Gymnasium is made and seen.
 
     Raises:
         ColobusError: if the name is unknown; the message lists the nearest known names.
@@ -73,7 +78,7 @@ def preset(name: str) -> tuple[Experiment, str]:
     family, _, rest = name.partition("-")
     own = family in FAMILIES
     try:
-        game, sticky, note = parse_game(rest if own else name)
+        game, sticky, note = parse_game(rest if own else name, given)
     except UnknownGame:
         if name in FAMILIES:
             raise ColobusError(
@@ -87,20 +92,20 @@ def preset(name: str) -> tuple[Experiment, str]:
         phrase = nearest(name, near) if near else nearest(plain, known)
         raise ColobusError(f"unknown game or preset {name!r}: {phrase}") from None
     if is_gym(game):
-        base = _environment(game)
+        base = _environment(replace(given, game=game))
         if own and family != "ppo":
             base = environments.in_family(PRESETS[f"{family}-catch"], base)
     elif own:
         base = PRESETS.get(f"{family}-{game}", FAMILIES[family])
     else:
         base = PRESETS.get(game, FAMILIES[DEFAULT])
-    return _in_game(base, game, sticky), note
+    return _in_game(base, game, sticky, given), note
 
 
-def _environment(game: str) -> Experiment:
+def _environment(settings: GameSettings) -> Experiment:
     """Return the settings with which an environment of Gymnasium is learned by its name alone."""
-    settings = GameSettings(game=game)
-    return environments.for_environment(game, frame_shape(settings), planes(settings))
+    shape = frame_shape(settings)
+    return environments.for_environment(settings.game, shape, planes(settings))
 
 
 def algorithms_with(setting: str, experiment: Experiment) -> str:
@@ -124,7 +129,9 @@ def algorithms_with(setting: str, experiment: Experiment) -> str:
     return f"{kinds} {verb} it, {own.__name__} has not; take {' or '.join(named.values())}"
 
 
-def in_environment(experiment: Experiment, name: str) -> tuple[Experiment, str]:
+def in_environment(
+    experiment: Experiment, name: str, given: GameSettings = ANY
+) -> tuple[Experiment, str]:
     """Return the experiment with another game or environment, and a sentence about its name.
 
     A score at which the run would end is left out, as it is one of the other game. With an
@@ -133,12 +140,12 @@ def in_environment(experiment: Experiment, name: str) -> tuple[Experiment, str]:
     Raises:
         ColobusError: if there is no such game, or it is an environment that does not fit.
     """
-    game, sticky, note = parse_game(name)
+    game, sticky, note = parse_game(name, given)
     stop = replace(experiment.stop, until_score=None, until_evaluated=None)
     if is_gym(game) and is_atari(experiment.games.game):
-        network = _environment(game).network
+        network = _environment(replace(given, game=game)).network
         experiment = replace(experiment, network=network)
-    return _in_game(replace(experiment, stop=stop), game, sticky), note
+    return _in_game(replace(experiment, stop=stop), game, sticky, given), note
 
 
 def with_algorithm(experiment: Experiment, algorithm: str | type[Algorithm]) -> Experiment:
@@ -161,9 +168,13 @@ def with_algorithm(experiment: Experiment, algorithm: str | type[Algorithm]) -> 
     return replace(experiment, algorithm=kind(**kept))
 
 
-def _in_game(experiment: Experiment, game: str, sticky: float | None) -> Experiment:
+def _in_game(
+    experiment: Experiment, game: str, sticky: float | None, given: GameSettings
+) -> Experiment:
     """Return the experiment with another game, and the sticky actions of its name if it has any."""
     games = replace(experiment.games, game=game)
+    if is_gym(game):
+        games = replace(games, env_kwargs=given.env_kwargs, observe=given.observe)
     if sticky is not None:
         games = replace(games, sticky=sticky)
     return replace(experiment, games=games)

@@ -1,0 +1,264 @@
+"""One environment of Gymnasium: how it is made, how it fits, and checks of what it returns."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from colobus.core.arrays import Frames
+from colobus.core.errors import ColobusError, GameFailed, place_of
+from colobus.core.functions import (
+    MakeEnv,
+    NoPictures,
+    arguments_of,
+    find_environment,
+    import_module,
+)
+from colobus.envs.api import GameSettings
+from colobus.envs.spaces import MASK, Fit, fit_of
+
+Env = gymnasium.Env[Any, Any]
+Game = str | GameSettings
+"""An environment by its name, or with settings that say more."""
+
+_fits: dict[GameSettings, tuple[MakeEnv | None, Fit]] = {}  # with the function that they are of
+
+
+def settings_of(game: Game) -> GameSettings:
+    """Return the settings that say which environment is made, and what is seen of it."""
+    if isinstance(game, str):
+        return GameSettings(game=game)
+    return GameSettings(game=game.game, observe=game.observe, env_kwargs=game.env_kwargs)
+
+
+def fit(game: Game) -> Fit:
+    """Return how an environment fits. The first call makes it once, to look at its spaces.
+
+    Raises:
+        ColobusError: if there is no such environment, it cannot be made, or it does not fit.
+    """
+    settings = settings_of(game)
+    name, function = settings.game, find_environment(settings.game)
+    known = _fits.get(settings)
+    if known is None or known[0] is not function:
+        env = make(settings, 1, None)
+        seen, acted = env.observation_space, env.action_space
+        if isinstance(env, VectorEnv):
+            seen, acted = env.single_observation_space, env.single_action_space
+        found = fit_of(name, seen, acted, settings.observe)
+        env.close()
+        known = _fits[settings] = (function, found)
+    return known[1]
+
+
+def is_known(name: str) -> bool:
+    """Return whether Gymnasium has an environment of this name, or a module such a function.
+
+    Raises:
+        ColobusError: if the name has a module that cannot be imported or has no such function.
+    """
+    if find_environment(name) is not None:
+        return True
+    module, _, own = name.rpartition(":")
+    if module:
+        import_module(module, name)
+    return own in gymnasium.registry
+
+
+def known_names() -> list[str]:
+    """Return the environments of Gymnasium's registry, without those of the Atari emulator."""
+    return [name for name, spec in gymnasium.registry.items() if "ale_py" not in str(spec)]
+
+
+def open_env(game: Game, render_mode: str | None = None, infos: bool = True) -> Env:
+    """Return one environment that shows frames [H, W] and whose first action is 0.
+
+    Args:
+        game: the environment.
+        render_mode: such as "human".
+        infos: whether it gives its infos, or only masks of actions.
+
+    Raises:
+        ColobusError: if it cannot be made, does not fit, or has no such render mode.
+    """
+    settings = settings_of(game)
+    fits = fit(settings)
+    if render_mode is not None:
+        check_render_mode(settings, render_mode)
+    env = make(settings, 1, render_mode)
+    if isinstance(env, VectorEnv):
+        raise ColobusError(f"environment {settings.game!r}: its function makes vectors only")
+    return FittedEnv(env, fits, infos)
+
+
+class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Shows the frames of an environment, takes actions from 0, and checks what it returns.
+
+    Args:
+        env: the environment.
+        fits: how it fits.
+        infos: whether to give its infos. Vectors join those of all games, which fails where they
+            differ from step to step.
+    """
+
+    def __init__(self, env: Env, fits: Fit, infos: bool = True) -> None:
+        super().__init__(env)
+        self._fit, self._infos = fits, infos
+        self._looked = False  # whether the first observation is within its space
+        self.observation_space = fits.space
+        self.action_space = spaces.Discrete(fits.actions)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Frames, Any]:
+        """Start a game."""
+        try:
+            found: Any = self.env.reset(seed=seed, **({"options": options} if options else {}))
+        except TypeError as error:
+            if "unexpected keyword argument" not in str(error):
+                raise
+            self._refuse(f"{error}; write it as def reset(self, *, seed=None, options=None)")
+        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
+            self._refuse(
+                f"its reset returned {_kind(found)}, must be a tuple of an observation and a "
+                "dictionary (info)"
+            )
+        frame = self._fit.frame(found[0])
+        if not self._looked and (line := self._fit.outside(found[0])):
+            warnings.warn(line, stacklevel=2)
+        self._looked = True
+        return frame, self._kept(found[1])
+
+    def step(self, action: Any) -> tuple[Frames, float, bool, bool, dict[str, Any]]:
+        """Play a step."""
+        found: Any = self.env.step(action + self._fit.first_action)
+        if not (isinstance(found, tuple) and len(found) == 5 and isinstance(found[4], dict)):
+            self._refuse(
+                f"its step returned {_kind(found)}, must be a tuple of 5: observation, reward, "
+                "terminated, truncated and a dictionary (info)"
+            )
+        seen, reward, ended, cut, info = found
+        return (
+            self._fit.frame(seen),
+            float(self._one("reward", reward)),
+            bool(self._one("terminated", ended)),
+            bool(self._one("truncated", cut)),
+            self._kept(info),
+        )
+
+    def _kept(self, info: dict[str, Any]) -> dict[str, Any]:
+        return info if self._infos else {key: info[key] for key in (MASK,) if key in info}
+
+    def _one(self, what: str, value: Any) -> Any:
+        """Return one number, which may be in an array."""
+        array = np.asarray(value)
+        if array.size != 1 or array.dtype.kind not in "biuf":
+            shape = f" of shape {list(array.shape)}" if array.ndim else ""
+            self._refuse(f"its {what} is {str(value)[:40]}{shape}, must be one number")
+        return array.item()
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise ColobusError(f"{self._fit.name}: {why}")
+
+
+def _kind(found: Any) -> str:
+    """Return in words what an environment returned."""
+    if isinstance(found, tuple):
+        return f"{len(found)} values ({', '.join(type(each).__name__ for each in found)})"
+    return f"one {type(found).__name__}"
+
+
+@contextmanager
+def playing(name: str) -> Iterator[None]:
+    """Raise `GameFailed` if an environment raises an error or wants to leave the process.
+
+    In the main thread a KeyboardInterrupt is one of the user.
+    """
+    try:
+        yield
+    except ColobusError:
+        raise
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        main = threading.current_thread() is threading.main_thread()
+        if isinstance(error, KeyboardInterrupt) and main:
+            raise
+        what = f"{type(error).__name__} {error}".strip()
+        raise GameFailed(f"{name} raised at {place_of(error)}: {what}") from error
+
+
+def parameters(name: str) -> frozenset[str]:
+    """Return the arguments that the user's function takes; none for a name of Gymnasium."""
+    function = find_environment(name)
+    return frozenset() if function is None else frozenset(inspect.signature(function).parameters)
+
+
+def make(settings: GameSettings, count: int, render_mode: str | None) -> Any:
+    """Return an environment, or a vector of ``count`` if the user's function makes vectors.
+
+    Raises:
+        ColobusError: if it cannot be made.
+    """
+    name = settings.game
+    own = arguments_of(settings.env_kwargs)
+    function = find_environment(name)
+    takes = parameters(name)
+    try:
+        if function is None:
+            module = name.rpartition(":")[0]
+            if module:
+                import_module(module, name)
+            shown: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+            return gymnasium.make(name, disable_env_checker=True, **shown, **own)
+        given = {"num_envs": count, "render_mode": render_mode}
+        env = function(**{key: given[key] for key in given if key in takes}, **own)
+    except (gymnasium.error.Error, ImportError) as error:  # also without what a game needs
+        raise ColobusError(f"environment {name!r}: {error}") from None
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__} {error}".strip()
+        raise ColobusError(
+            f"environment {name!r}: cannot be made: {what} (at {place_of(error)})"
+        ) from error
+    wanted = VectorEnv if "num_envs" in takes else gymnasium.Env
+    if not isinstance(env, wanted):
+        of = type(env).__module__.partition(".")[0]
+        raise ColobusError(
+            f"environment {name!r}: its function returned {type(env).__name__}"
+            f"{f' of {of}' if of not in ('builtins', '__main__') else ''}, not a gymnasium "
+            f"{wanted.__name__}; {OTHERS.get(of) or VECTORS}"
+        )
+    return env
+
+
+VECTORS = "one that takes num_envs returns a VectorEnv, any other an Env"
+
+OTHERS = {
+    "gym": "the old gym is not Gymnasium: wrap it by shimmy.GymV21CompatibilityV0(env=...)",
+    "pettingzoo": "make the side of one agent a gymnasium.Env",
+}
+"""What to do with environments of other packages."""
+
+
+def check_render_mode(settings: GameSettings, mode: str) -> None:
+    """Raise ColobusError if an environment cannot be shown in this way."""
+    name = settings.game
+    if find_environment(name) is not None:
+        if "render_mode" in parameters(name):
+            return
+        raise NoPictures(
+            f"{name} cannot be shown: let its function take render_mode and make the environment "
+            "with it"
+        )
+    env = make(settings, 1, None)
+    modes = env.metadata.get("render_modes", [])
+    env.close()
+    wanted = "rgb_array" if mode == "human" else mode  # Gymnasium shows pictures in a window
+    if mode not in modes and wanted not in modes:
+        has = f"only {', '.join(modes)}" if modes else "none"
+        raise NoPictures(f"{name} cannot be shown: it has no render mode {mode} ({has})")

@@ -1,0 +1,402 @@
+"""What an agent sees of an environment of Gymnasium: its observations as frames.
+
+Numbers are a vector: boxes flattened, `Discrete` and `MultiDiscrete` one-hot, in the order of the
+space. Pictures keep their height and width, with the channels as planes. Beside a picture each
+number is a plane of its own that is the same everywhere, as board games are usually encoded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from colobus.core.arrays import Frames
+from colobus.core.errors import ColobusError
+
+Space = spaces.Space[Any]
+
+MASK = "action_mask"
+"""Key of what says which actions are possible; it is no part of what the agent sees."""
+
+MOST_PLANES = 64
+"""Most numbers that are shown as planes beside a picture."""
+
+LARGE = 42
+"""Side in pixels from which a picture is taken by convolutions."""
+
+OWN = "in a function of your own"
+
+
+class Part(NamedTuple):
+    """One array of an observation."""
+
+    path: tuple[Any, ...]  # keys of dictionaries and numbers of tuples that lead to it
+    space: Space
+    axes: tuple[int, ...] = ()  # of planes, height and width of a picture; () for numbers
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of its values."""
+        return tuple(self.space.shape or ())
+
+    @property
+    def board(self) -> tuple[int, ...]:
+        """Height and width of a picture."""
+        return tuple(self.shape[axis] for axis in self.axes[-2:])
+
+    @property
+    def size(self) -> int:
+        """Numbers of a vector, or planes of a picture."""
+        if self.axes:
+            return math.prod(self.shape) // math.prod(self.board)
+        match self.space:
+            case spaces.Discrete(n=count):
+                return int(count)
+            case spaces.MultiDiscrete(nvec=counts):
+                return int(counts.sum())
+        return math.prod(self.shape)
+
+    @property
+    def fits_bytes(self) -> bool:
+        """Whether all its numbers are whole and from 0 to 255."""
+        space = self.space
+        if not isinstance(space, spaces.Box) or space.dtype == np.bool_:
+            return True
+        whole = np.issubdtype(space.dtype, np.integer)
+        return whole and bool((space.low >= 0).all() and (space.high <= 255).all())
+
+    def values(self, name: str, observations: Any) -> Any:
+        """Return it out of an observation, or out of a batch of them."""
+        for key in self.path:
+            try:
+                observations = observations[key]
+            except (KeyError, IndexError, TypeError):
+                raise ColobusError(f"{name}: {self._what} is missing in what it returned") from None
+        return observations
+
+    def of(self, name: str, observations: Any) -> Any:
+        """Return what it shows of observations [B, …]: [B, planes, H, W] or [B, numbers].
+
+        Raises:
+            ColobusError: if they are not in the space.
+        """
+        values = self.values(name, observations)
+        try:
+            array: Any = np.asarray(values)
+        except ValueError:  # a ragged list
+            array = np.asarray(None)
+        shape = self.shape
+        if array.shape[1:] != shape or array.dtype.kind not in "biuf":
+            found = f"{array.dtype}{list(array.shape[1:])}"
+            if array.dtype == object:
+                found = type(values[0] if isinstance(values, list) else values).__name__
+            raise ColobusError(
+                f"{name}: {self._what} is {found}, its space says {self.space.dtype}{list(shape)};"
+                " return what the space says, or correct the space"
+            )
+        if self.axes:
+            order = (0, *(axis + 1 for axis in self.axes))
+            return array.transpose(order).reshape(len(array), -1, *self.board)
+        match self.space:
+            case spaces.Discrete(n=count, start=start):
+                return self._one_hot(name, array[:, None] - start, np.array([count]))
+            case spaces.MultiDiscrete(nvec=counts, start=start):
+                flat = (array - start).reshape(len(array), -1)
+                return self._one_hot(name, flat, counts.ravel())
+        return array.reshape(len(array), -1)
+
+    def _one_hot(self, name: str, values: Any, counts: Any) -> Any:
+        """Return uint8[B, sum of counts] of numbers [B, N] that are each below their count."""
+        if not ((values >= 0) & (values < counts)).all():
+            raise ColobusError(
+                f"{name}: {self._what} is outside its space {short(self.space)}; correct the space"
+            )
+        found = np.zeros((len(values), int(counts.sum())), dtype=np.uint8)
+        rows = np.arange(len(values))[:, None]
+        found[rows, (np.cumsum(counts) - counts + values).astype(np.int64)] = 1
+        return found
+
+    @property
+    def _what(self) -> str:
+        return f"its observation {written(self.path)!r}" if self.path else "its observation"
+
+
+class Fit(NamedTuple):
+    """How an environment fits."""
+
+    name: str
+    actions: int
+    first_action: int  # what Gymnasium calls action 0
+    parts: tuple[Part, ...]  # that the agent sees, pictures first
+    planes: int  # channels of a picture; 1 for a vector
+    frame_shape: tuple[int, int]  # H of all planes together, W
+    vector: bool
+    frame_type: str  # uint8 or float32
+    note: str  # one sentence to print, or ""
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Their numbers."""
+        return tuple(map(str, range(self.actions)))
+
+    @property
+    def space(self) -> spaces.Box:
+        """The space of a frame."""
+        low, high = (0, 255) if self.frame_type == "uint8" else (-np.inf, np.inf)
+        return spaces.Box(low, high, self.frame_shape, np.dtype(self.frame_type).type)
+
+    def frames(self, observations: Any) -> Frames:
+        """Return frames [B, H, W], copied, of observations [B, …] as a vector environment has them.
+
+        Raises:
+            ColobusError: if they are not in the space that the environment says they are in.
+        """
+        shown = [part.of(self.name, observations) for part in self.parts]
+        if not self.vector:
+            height, width = self.frame_shape[0] // self.planes, self.frame_shape[1]
+            shown = [
+                each
+                if each.ndim == 4
+                else np.broadcast_to(each[:, :, None, None], (*each.shape, height, width))
+                for each in shown
+            ]
+        joined = shown[0] if len(shown) == 1 else np.concatenate(shown, axis=1)
+        frames: Frames = joined.astype(self.frame_type)
+        exact = self.frame_type != "uint8" or joined.dtype in (np.uint8, np.bool_)
+        if not exact and (wrong := frames != joined).any():
+            raise ColobusError(
+                f"{self.name}: its observation has {joined[wrong][0]:g}, its space says that "
+                "its numbers are whole and from 0 to 255; correct the space"
+            )
+        return frames.reshape(len(frames), *self.frame_shape)
+
+    def outside(self, observation: Any) -> str:
+        """Return a sentence about one observation that is outside of its space, or ""."""
+        for part in self.parts:
+            values, space = np.asarray(part.values(self.name, observation)), part.space
+            if isinstance(space, spaces.Box):
+                wrong = (values < space.low) | (values > space.high)
+                if wrong.any():
+                    what = (
+                        f"its observation {written(part.path)!r}"
+                        if part.path
+                        else "its observation"
+                    )
+                    return (
+                        f"{self.name}: {what} has {values[wrong][0]:g}, outside of its space "
+                        f"{short(space)}; correct the space"
+                    )
+        return ""
+
+    def frame(self, observation: Any) -> Frames:
+        """Return the frame [H, W] of one observation."""
+        frame: Frames = self.frames(_as_batch(observation))[0]
+        return frame
+
+
+def fit_of(name: str, observations: Space, actions: Space, observe: str = "") -> Fit:
+    """Return how the spaces of one environment fit.
+
+    Args:
+        name: of the environment, for messages.
+        observations: its observation space.
+        actions: its action space.
+        observe: keys of a dictionary that the agent sees, with commas; "" for all.
+
+    Raises:
+        ColobusError: if they do not; the message says why and what to do.
+    """
+    if not isinstance(actions, spaces.Discrete):
+        kind = "continuous" if isinstance(actions, spaces.Box) else type(actions).__name__
+        raise ColobusError(
+            f"{name}: its actions are {kind} ({short(actions)}); Colobus learns discrete actions "
+            "only (a gymnasium.spaces.Discrete)"
+        )
+    leaves = list(_leaves(observations, ()))
+    wanted, left = _choice(name, leaves, observe)
+    notes = []
+    if len(wanted) + len(left) > 1:
+        seen = _list([written(path) for path, _ in wanted])
+        notes.append(f"the agent observes {seen}{f', not {_list(left)}' if left else ''}")
+    parts = [Part(path, space, _axes(space)) for path, space in wanted]
+    boards = {part.board for part in parts if part.axes}
+    if len(boards) > 1 and all(max(board) < LARGE for board in boards):
+        parts, boards = [part._replace(axes=()) for part in parts], set()
+        notes.append("its small pictures of several sizes are one vector")
+    if len(boards) > 1:
+        raise ColobusError(
+            f"{name}: its observations are pictures of several sizes ({_sizes(parts)}); choose some"
+            f" of one size, such as --observe {written(parts[0].path)}"
+        )
+    parts.sort(key=lambda part: not part.axes)
+    numbers = sum(part.size for part in parts if not part.axes)
+    if boards and numbers > MOST_PLANES:
+        raise ColobusError(
+            f"{name}: beside a picture it observes {numbers} numbers, and each would be a plane; "
+            f"choose what the agent sees, such as --observe {written(parts[0].path)}"
+        )
+    planes = sum(part.size for part in parts)
+    notes += [said for part in parts if (said := _doubt(part))]
+    if boards and numbers:
+        notes.append(f"numbers are {numbers} further planes of the picture")
+    whole = all(part.fits_bytes for part in parts)
+    if not boards:
+        whole = all(isinstance(p.space, spaces.Box) and p.space.dtype == np.uint8 for p in parts)
+    height, width = next(iter(boards)) if boards else (1, planes)
+    planes = planes if boards else 1
+    return Fit(
+        name,
+        int(actions.n),
+        int(actions.start),
+        tuple(parts),
+        planes,
+        (planes * height, width),
+        not boards,
+        "uint8" if whole else "float32",
+        f"{name}: {'; '.join(notes)}" if notes else "",
+    )
+
+
+def _leaves(space: Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Space]]:
+    """Yield what is in dictionaries and tuples, with the keys that lead there."""
+    inner: Sequence[tuple[Any, Space]]
+    match space:
+        case spaces.Dict():
+            inner = list(space.items())
+        case spaces.Tuple():
+            inner = list(enumerate(space))
+        case _:
+            yield path, space
+            return
+    for key, each in inner:
+        yield from _leaves(each, (*path, key))
+
+
+def _choice(
+    name: str, leaves: list[tuple[tuple[Any, ...], Space]], observe: str
+) -> tuple[list[tuple[tuple[Any, ...], Space]], list[str]]:
+    """Return the arrays that the agent sees, and the names of the others.
+
+    Raises:
+        ColobusError: if there are none, or one is no array.
+    """
+    keys = [key.strip() for key in observe.split(",") if key.strip()]
+    known = [written(path) for path, _ in leaves]
+    for key in keys:
+        if not any(_is_below(each, key) for each in known):
+            has = f"it has {_list(known)}" if any(known) else "they are no dictionary"
+            raise ColobusError(f"--observe {observe}: {name} has no observation {key!r}; {has}")
+    chosen = [
+        (path, space)
+        for path, space in leaves
+        if (
+            any(_is_below(written(path), key) for key in keys)
+            if keys
+            else not _is_aside(path, space)
+        )
+    ]
+    if not chosen:
+        raise ColobusError(
+            f"{name}: it observes nothing but {_list(known)}; make numbers of it {OWN}"
+        )
+    for path, space in chosen:
+        if not isinstance(
+            space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+        ) or not math.prod(space.shape or ()):
+            what = f"its observation {written(path)!r} is" if path else "its observations are"
+            instead = f"leave it out by --observe, or make numbers of it {OWN}"
+            if not path:
+                instead = f"make numbers of them {OWN}"
+            raise ColobusError(
+                f"{name}: {what} {short(space)}; Colobus takes arrays (a gymnasium.spaces.Box), "
+                f"Discrete, MultiDiscrete and MultiBinary: {instead}"
+            )
+    names = {written(path) for path, _ in chosen}
+    return chosen, [each for each in known if each not in names]
+
+
+def _is_aside(path: tuple[Any, ...], space: Space) -> bool:
+    """Return whether a part of a dictionary is not seen unless it is asked for."""
+    is_text = isinstance(space, spaces.Text) or np.dtype(space.dtype or object).kind == "U"
+    return bool(path) and (path[-1] == MASK or is_text)
+
+
+def _is_below(path: str, key: str) -> bool:
+    return path == key or path.startswith(f"{key}.")
+
+
+def written(path: tuple[Any, ...]) -> str:
+    """Return the keys that lead to an array as one text."""
+    return ".".join(map(str, path))
+
+
+def _axes(space: Space) -> tuple[int, ...]:
+    """Return the axes of planes, height and width if a space has pictures; () for numbers.
+
+    Two neighbouring axes of equal size are a board, and the third has its planes. Otherwise the
+    planes are the smallest axis, if it is the first or last one, and else what leaves the board
+    that is more of a square. A fourth axis before the others has pictures of several steps.
+    """
+    if not isinstance(space, spaces.Box):
+        return ()
+    shape = space.shape
+    if len(shape) == 2:
+        bounded = bool((np.abs(space.low) < 1e9).all() and (np.abs(space.high) < 1e9).all())
+        return (0, 1) if bounded or space.dtype == np.uint8 else ()
+    if len(shape) == 4:
+        inner = _axes(spaces.Box(0, 1, shape[1:]))
+        return (0, *(axis + 1 for axis in inner))
+    if len(shape) != 3:
+        return ()
+    a, b, c = shape
+    if (a == b) != (b == c):
+        last = a == b
+    elif min(a, c) < b and a != c:
+        last = c < a
+    else:
+        last = max(a, b) * min(b, c) <= max(b, c) * min(a, b)
+    return (2, 0, 1) if last else (0, 1, 2)
+
+
+def _doubt(part: Part) -> str:
+    """Return how a picture is read if its shape could be read otherwise, or ""."""
+    shape, axes = part.shape, part.axes
+    if len(axes) < 3:
+        return ""
+    planes = shape[axes[-3]]
+    height, width = part.board
+    square, few = height == width, planes < min(height, width)
+    if (few and (planes <= 4 or square)) or (planes <= 4 and square):
+        return ""
+    return (
+        f"its observation {list(shape)} is read as {planes} planes of {height}x{width}, channels "
+        f"{'first' if axes[-3] < axes[-2] else 'last'}"
+    )
+
+
+def _sizes(parts: list[Part]) -> str:
+    pictures = [part for part in parts if part.axes]
+    return ", ".join(f"{written(p.path)} {p.board[0]}x{p.board[1]}" for p in pictures)
+
+
+def _as_batch(observation: Any) -> Any:
+    """Return one observation as a batch of one."""
+    if isinstance(observation, dict):
+        return {key: _as_batch(value) for key, value in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(map(_as_batch, observation))
+    return [observation] if not isinstance(observation, np.ndarray) else observation[None]
+
+
+def short(space: Space) -> str:
+    """Return a space as it is written, shortened."""
+    text = " ".join(str(space).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(map(repr, names))

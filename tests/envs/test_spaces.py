@@ -1,0 +1,302 @@
+"""What an agent sees of an environment: each kind of space, with the frame written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+
+from colobus.core.errors import ColobusError
+from colobus.core.functions import name_of
+from colobus.envs.api import GameSettings
+from colobus.envs.gym import GymGames
+from colobus.envs.make import action_names, frame_shape, is_atari, is_gym, is_vector, planes
+from colobus.envs.playing import make_env
+from colobus.envs.single import fit
+from colobus.envs.spaces import fit_of
+from helpers import gym_toys
+
+TWO = spaces.Discrete(2)
+
+
+def bytes_of(*shape: int) -> Any:
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
+def floats(*shape: int) -> Any:
+    return spaces.Box(0, 1, shape, np.float32)
+
+
+def count(*shape: int) -> Any:
+    """Return the numbers 0, 1, 2, … in a shape."""
+    return np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "planes", "board", "last", "told"),
+    [
+        ((84, 84, 3), 3, (84, 84), True, False),
+        ((3, 84, 84), 3, (84, 84), False, False),
+        ((4, 84, 84), 4, (84, 84), False, False),
+        ((210, 160, 3), 3, (210, 160), True, False),
+        ((3, 210, 160), 3, (210, 160), False, False),
+        ((96, 96, 1), 1, (96, 96), True, False),
+        ((1, 96, 96), 1, (96, 96), False, False),
+        ((7, 7, 3), 3, (7, 7), True, False),
+        ((2, 2, 3), 3, (2, 2), True, False),
+        ((6, 7, 2), 2, (6, 7), True, False),
+        ((2, 6, 7), 2, (6, 7), False, False),
+        ((10, 10, 4), 4, (10, 10), True, False),
+        ((10, 10, 7), 7, (10, 10), True, False),
+        ((8, 8, 12), 12, (8, 8), True, True),
+        ((12, 8, 8), 12, (8, 8), False, True),
+        ((8, 8, 119), 119, (8, 8), True, True),
+        ((119, 8, 8), 119, (8, 8), False, True),
+        ((7, 7, 20), 20, (7, 7), True, True),
+        ((12, 7, 7), 12, (7, 7), False, True),
+        ((19, 19, 17), 17, (19, 19), True, False),
+        ((17, 19, 19), 17, (19, 19), False, False),
+        ((10, 9, 14), 14, (10, 9), True, True),
+        ((14, 10, 9), 9, (14, 10), True, True),
+        ((20, 10, 7), 7, (20, 10), True, True),
+        ((7, 20, 10), 7, (20, 10), False, True),
+        ((8, 8, 8), 8, (8, 8), True, True),
+        ((9, 3, 9), 9, (9, 3), True, True),
+        ((12, 9), 1, (12, 9), True, False),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_boards_and_their_channels(
+    shape: tuple[int, ...], planes: int, board: tuple[int, int], last: bool, told: bool, kind: Any
+) -> None:
+    found = fit_of("it", spaces.Box(0, 255 if kind == np.uint8 else 1, shape, kind), TWO)
+    assert (found.planes, found.frame_shape) == (planes, (planes * board[0], board[1]))
+    assert (found.vector, found.frame_type) == (False, np.dtype(kind).name)
+    assert bool(found.note) == told
+    where = f"{planes} planes of {board[0]}x{board[1]}, channels {'last' if last else 'first'}"
+    assert where in found.note or not told
+    seen = np.random.default_rng(1).integers(256, size=shape).astype(kind)
+    by_hand = seen if len(shape) == 2 or not last else np.moveaxis(seen, -1, 0)
+    frame = found.frame(seen)
+    np.testing.assert_array_equal(frame.reshape(planes, *board), by_hand.reshape(planes, *board))
+    assert frame.dtype == kind
+
+
+KINDS: dict[str, tuple[Any, Any, list[float], tuple[int, int]]] = {
+    "vector": (floats(3), [0.5, 0.25, 1], [0.5, 0.25, 1], (1, 3)),
+    "vector of doubles": (
+        spaces.Box(-9, 9, (2,), np.float64), np.array([1.5, -2.0]), [1.5, -2], (1, 2),
+    ),
+    "vector of bytes": (bytes_of(3), count(3), [0, 1, 2], (1, 3)),
+    "whole numbers": (spaces.Box(-9, 9, (2,), np.int64), np.array([-9, 7]), [-9, 7], (1, 2)),
+    "number": (spaces.Box(-9, 9, ()), np.float32(4), [4], (1, 1)),
+    "unbounded table": (
+        spaces.Box(-np.inf, np.inf, (2, 2)), [[1, 2], [3, 4]], [1, 2, 3, 4], (1, 4),
+    ),
+    "voxels": (bytes_of(1, 1, 1, 2, 2), count(1, 1, 1, 2, 2), [0, 1, 2, 3], (1, 4)),
+    "Discrete": (spaces.Discrete(4), 2, [0, 0, 1, 0], (1, 4)),
+    "Discrete from 5": (spaces.Discrete(3, start=5), np.int64(7), [0, 0, 1], (1, 3)),
+    "MultiBinary": (spaces.MultiBinary(3), np.array([1, 0, 1]), [1, 0, 1], (1, 3)),
+    "MultiBinary of a table": (spaces.MultiBinary([1, 2]), [[0, 1]], [0, 1], (1, 2)),
+    "MultiDiscrete": (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), [0, 1, 0, 0, 1], (1, 5)),
+    "MultiDiscrete from 1": (
+        spaces.MultiDiscrete([2, 2], start=[1, 4]), np.array([1, 5]), [1, 0, 0, 1], (1, 4),
+    ),
+    "MultiDiscrete of a table": (
+        spaces.MultiDiscrete(np.array([[2], [3]])), np.array([[0], [1]]), [1, 0, 0, 1, 0], (1, 5),
+    ),
+    "Tuple": (spaces.Tuple([spaces.Discrete(2), floats(2)]), (1, [0.5, 1]), [0, 1, 0.5, 1], (1, 4)),
+    "Dict in the order of its space": (
+        spaces.Dict(b=spaces.Discrete(2), a=floats(1)), {"b": 0, "a": [0.5]}, [1, 0, 0.5], (1, 3),
+    ),
+    "nested": (
+        spaces.Dict(x=spaces.Dict(y=floats(1)), z=spaces.Tuple([spaces.MultiBinary(1)])),
+        {"x": {"y": [0.5]}, "z": ([1],)}, [0.5, 1], (1, 2),
+    ),
+    "text beside numbers": (
+        spaces.Dict(a=floats(1), mission=spaces.Text(9)), {"a": [1], "mission": "go"}, [1], (1, 1),
+    ),
+    "mask beside numbers": (
+        spaces.Dict(a=floats(1), action_mask=spaces.MultiBinary(2)),
+        {"a": [1], "action_mask": [0, 1]}, [1], (1, 1),
+    ),
+    "bools": (spaces.Box(0, 1, (2, 2), np.bool_), np.eye(2, dtype=bool), [1, 0, 0, 1], (2, 2)),
+    "small whole numbers": (
+        spaces.Box(0, 9, (2, 2), np.int64), np.eye(2, dtype=int), [1, 0, 0, 1], (2, 2),
+    ),
+    "pieces of two players": (
+        spaces.Box(-6, 6, (2, 2), np.int8), np.array([[-6, 1], [0, 2]]), [-6, 1, 0, 2], (2, 2),
+    ),
+    "picture in 0 to 1": (floats(2, 2), [[0.1, 0.2], [0.3, 0.4]], [0.1, 0.2, 0.3, 0.4], (2, 2)),
+    "picture of doubles": (
+        spaces.Box(-1, 1, (2, 2), np.float64), np.eye(2) - 0.5, [0.5, -0.5, -0.5, 0.5], (2, 2),
+    ),
+    "several steps of pictures": (
+        bytes_of(2, 2, 2, 1), count(2, 2, 2, 1), [0, 1, 2, 3, 4, 5, 6, 7], (4, 2),
+    ),
+    "two pictures": (
+        spaces.Dict(a=bytes_of(2, 2), b=bytes_of(2, 2, 1)),
+        {"a": count(2, 2), "b": count(2, 2, 1)}, [0, 1, 2, 3, 0, 1, 2, 3], (4, 2),
+    ),
+    "picture and direction": (
+        spaces.Dict(direction=spaces.Discrete(2), image=bytes_of(2, 2, 1)),
+        {"direction": 1, "image": count(2, 2, 1)}, [0, 1, 2, 3, 0, 0, 0, 0, 1, 1, 1, 1], (6, 2),
+    ),
+    "picture and speed": (
+        spaces.Dict(image=bytes_of(2, 2), speed=spaces.Box(-9, 9, (1,))),
+        {"image": count(2, 2), "speed": [-2.5]}, [0, 1, 2, 3, -2.5, -2.5, -2.5, -2.5], (4, 2),
+    ),
+    "small pictures of two sizes": (
+        spaces.Dict(a=bytes_of(2, 2), b=bytes_of(1, 2)),
+        {"a": count(2, 2), "b": count(1, 2)}, [0, 1, 2, 3, 0, 1], (1, 6),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frame_has_all_that_is_observed(kind: str) -> None:
+    """Of one environment, and of a vector, whose observations are arrays in a batch."""
+    space, seen, numbers, shape = KINDS[kind]
+    found = fit_of("it", space, TWO)
+    assert (found.frame_shape, found.vector) == (shape, shape[0] == 1)
+    frame = found.frame(seen)
+    np.testing.assert_array_equal(frame.ravel(), np.array(numbers, np.float32))
+    assert frame.shape == shape
+    assert found.space.contains(frame)
+
+    class Same(gym_toys.Shaped):
+        def _seen(self) -> Any:
+            return seen
+
+    batch = SyncVectorEnv([lambda: Same(space)] * 2)
+    both = found.frames(batch.reset(seed=1)[0])
+    assert both.shape == (2, *shape)
+    assert both.dtype == found.frame_type
+    np.testing.assert_array_equal(both[0], both[1])
+    np.testing.assert_array_equal(both[0], frame)
+
+
+def test_parts_are_chosen_by_their_keys() -> None:
+    space = spaces.Dict(
+        a=floats(1), b=spaces.Dict(c=floats(2), d=floats(3)), e=bytes_of(50, 50), f=spaces.Text(3)
+    )
+    for observe, shape in (("a", (1, 1)), ("b", (1, 5)), ("b.d,a", (1, 4)), ("e", (50, 50))):
+        assert fit_of("it", space, TWO, observe).frame_shape == shape
+    assert fit_of("it", space, TWO, "a").note == (
+        "it: the agent observes 'a', not 'b.c', 'b.d', 'e', 'f'"
+    )
+
+
+NOTHING = spaces.Dict(a=spaces.Text(3), action_mask=spaces.MultiBinary(2))
+LOTS = spaces.Dict(image=bytes_of(50, 50), state=floats(65))
+
+
+@pytest.mark.parametrize(
+    ("observations", "observe", "said"),
+    [
+        (spaces.Text(5), "", r"its observations are Text\(.*make numbers of them in a function"),
+        (spaces.Sequence(floats(1)), "", r"its observations are Sequence\("),
+        (spaces.Graph(floats(1), None), "", r"its observations are Graph\("),
+        (spaces.Dict(a=floats(1), h=spaces.Sequence(floats(1))), "", r"'h' is Seq.*--obs"),
+        (floats(0), "", r"its observations are Box\("),
+        (NOTHING, "", "it observes nothing but 'a', 'action_mask'"),
+        (LOTS, "", "beside a picture it observes 65 numbers.*--observe image"),
+        (
+            spaces.Dict(a=bytes_of(50, 50), b=bytes_of(60, 60)), "",
+            "pictures of several sizes .a 50x50, b 60x60.; choose some .*--observe a",
+        ),
+        (LOTS, "imag", "--observe imag: it has no observation 'imag'; it has 'image', 'state'"),
+        (floats(2), "image", "--observe image: it has no observation 'image'; they are no dict"),
+    ],
+)  # fmt: skip
+def test_spaces_that_do_not_fit_are_one_line(observations: Any, observe: str, said: str) -> None:
+    with pytest.raises(ColobusError, match=said) as error:
+        fit_of("it", observations, TWO, observe)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        (floats(1), r"it: its actions are continuous \(Box\(0.*\); Colobus learns discrete"),
+        (spaces.MultiDiscrete([2, 3]), r"it: its actions are MultiDiscrete \("),
+    ],
+)
+def test_actions_that_do_not_fit_are_one_line(actions: Any, said: str) -> None:
+    with pytest.raises(ColobusError, match=said):
+        fit_of("it", floats(2), actions)
+
+
+@pytest.mark.parametrize(
+    ("space", "seen", "said"),
+    [
+        (floats(2), np.zeros(3), r"is float64\[3\], its space says float32\[2\]"),
+        (floats(2), None, "its observation is NoneType, its space says"),
+        (floats(2), [[1], [2, 3]], r"its space says float32\[2\]"),
+        (floats(2), {"a": [1, 2]}, "its observation is"),
+        (floats(2), "go", "its observation is"),
+        (bytes_of(2, 2), np.full((2, 2), 0.5), "has 0.5, its space says that its"),
+        (bytes_of(2, 2), np.full((2, 2), 256), "has 256, its space says that"),
+        (bytes_of(2, 2), np.zeros((2, 2, 3)), r"is float64\[2, 2, 3\], its space says uint8\[2, 2"),
+        (spaces.Discrete(3), 3, r"outside its space Discrete\(3\); correct the space"),
+        (spaces.Discrete(3), -1, r"outside its space Discrete\(3\)"),
+        (spaces.MultiDiscrete([2, 3]), [2, 0], "outside its space MultiDiscrete"),
+        (spaces.Dict(a=floats(1), b=floats(1)), {"a": [1]}, "observation 'b' is missing"),
+        (spaces.Dict(a=floats(1), b=floats(1)), [1, 2], "observation 'a' is missing"),
+        (spaces.Tuple([floats(1), floats(1)]), ([1],), "observation '1' is missing"),
+    ],
+)  # fmt: skip
+def test_observations_outside_their_space_are_one_line(space: Any, seen: Any, said: str) -> None:
+    with pytest.raises(ColobusError, match=f"^it: .*{said}") as error:
+        fit_of("it", space, TWO).frame(seen)
+    assert "\n" not in str(error.value)
+
+
+def test_numbers_beyond_their_bounds_are_told() -> None:
+    found = fit_of("it", spaces.Dict(a=floats(2), b=spaces.Discrete(2)), TWO)
+    assert found.outside({"a": [0, 1], "b": 0}) == ""
+    assert found.outside({"a": [0, 1.5], "b": 0}).startswith(
+        "it: its observation 'a' has 1.5, outside of its space Box(0.0, 1.0"
+    )
+
+
+def test_a_picture_and_a_direction_are_played() -> None:
+    """In training and where an agent plays afterwards."""
+    name = name_of(gym_toys.grid)
+    settings = GameSettings(game=name)
+    assert fit(name).note == (
+        f"{name}: the agent observes 'direction', 'image'; numbers are 4 further planes of the "
+        "picture"
+    )
+    assert (is_gym(name), is_atari(name), is_vector(settings)) == (True, False, False)
+    assert (frame_shape(settings), planes(settings)) == ((49, 6), 7)
+    assert action_names(settings) == ("0", "1", "2")
+    env, played = gym_toys.grid(), make_env(settings, 1)
+    games = GymGames(name, np.array([11, 12]))
+    for seed, frame in zip((11, 12), games.reset(), strict=True):
+        seen = env.reset(seed=seed)[0]
+        apart = frame.reshape(7, 7, 6)
+        np.testing.assert_array_equal(apart[:3], seen["image"].transpose(2, 0, 1))
+        for direction, plane in enumerate(apart[3:]):
+            assert (plane == (direction == seen["direction"])).all()
+        np.testing.assert_array_equal(played.reset(seed=seed)[0][0], frame)
+    only = GymGames(GameSettings(game=name, observe="image"), np.array([11]))
+    assert only.frame_shape == (21, 6)
+
+
+def test_frames_do_not_change_with_the_environment() -> None:
+    """An environment may return the same array each time."""
+
+    class Counts(gym_toys.Shaped):
+        own = np.zeros(2, np.float32)
+
+        def _seen(self) -> Any:
+            self.own += 1.0
+            return self.own
+
+    games = GymGames(name_of(lambda: Counts(spaces.Box(0, 9, (2,)))), np.array([1]))
+    frames = [games.reset(), *(games.step(np.array([0])).frames for _ in range(2))]
+    assert [frame[0, 0, 0] for frame in frames] == [1, 2, 3]
