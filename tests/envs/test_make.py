@@ -110,6 +110,11 @@ def test_actions_and_frames_are_those_of_the_games() -> None:
         ("MsPacmanNoFrameskip-v4", "ms_pacman", 0.0, "1"),
         ("ALE/Pong-v5", "pong", 0.25, None),
         ("ALE/SpaceInvaders-v5", "space_invaders", 0.25, None),
+        ("ale_py:ALE/Pong-v5", "pong", 0.25, None),
+        ("ale_py:ALE/SpaceInvaders-v5", "space_invaders", 0.25, None),
+        ("ale_py.env:ALE/Breakout-v5", "breakout", 0.25, None),
+        ("gymnasium:ALE/Pong-v5", "pong", 0.25, None),
+        ("gym:PongNoFrameskip-v4", "pong", 0.0, "1"),
     ],
 )
 def test_names(name: str, game: str, sticky: float | None, skip: str | None) -> None:
@@ -131,6 +136,10 @@ def test_names(name: str, game: str, sticky: float | None, skip: str | None) -> 
         ("ALE/SpaceInvader-v5", "space_invaders"),
         ("Pong-v7", "pong"),
         ("", "adventure"),
+        ("MiniGrid-Empty-5x5-v9", "minigrid:MiniGrid-Empty-5x5-v9"),
+        ("BabyAI-GoTo-v9", "minigrid:BabyAI-GoTo-v9"),
+        ("FetchReach-v4", "gymnasium_robotics:FetchReach-v4"),
+        ("highway-v0", "highway_env:highway-v0"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> None:
@@ -140,6 +149,20 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> N
     assert message.startswith(f"unknown game {name!r}: ")
     assert near in message.split(": ", 1)[1]
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["combat", "Joust", "mazecraze", "ALE/Warlords-v5"])
+def test_games_that_would_end_the_process_are_one_line(name: str) -> None:
+    said = f"^{name}: ale-py cannot play this game for two people; take another$"
+    with pytest.raises(ColobusError, match=said):
+        parse_game(name)
+    assert not {"combat", "joust", "maze_craze", "warlords"} & set(known_games())
+
+
+def test_games_of_pettingzoo_are_one_line() -> None:
+    for name in ("pettingzoo.butterfly.pistonball_v6", "pettingzoo:chess-v6"):
+        with pytest.raises(ColobusError, match="games of PettingZoo have several agents; make"):
+            parse_game(name)
 
 
 def test_known_games_are_the_emulators_and_catch() -> None:

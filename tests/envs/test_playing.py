@@ -35,6 +35,7 @@ def vector_agent(stack: int = 1) -> Any:
     [
         (GameSettings(game="pong"), 4, (4, 42, 42)),
         (GameSettings(game="breakout", size=84, colour=True), 2, (2, 252, 84)),
+        (GameSettings(game="backgammon"), 1, (1, 42, 42)),
         (CATCH, 3, (3, 10, 5)),
         (GameSettings(game=name_of(gym_toys.grid)), 2, (2, 49, 6)),
         (WALK, 1, (2,)),

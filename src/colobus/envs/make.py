@@ -177,7 +177,21 @@ def _atari_actions(game: str, full_actions: bool) -> tuple[str, ...]:
     return make_games(settings, np.array([1])).action_names
 
 
-_GYM = re.compile(r"^(?:ALE/)?([A-Za-z0-9]+?)(NoFrameskip|Deterministic)?-v([045])$")
+_GYM = re.compile(
+    r"^(?:(?:ale_py|gymnasium|gym)[\w.]*:)?(?:ALE/)?([A-Za-z0-9]+?)(NoFrameskip|Deterministic)?-v([045])$"
+)
+
+OF_TWO = frozenset({"combat", "joust", "maze_craze", "warlords"})
+"""Games for two people. ale-py has their ROMs and cannot play them: it would end the process."""
+
+PACKAGES = {
+    "minigrid": ("MiniGrid-", "BabyAI-"),
+    "miniworld": ("MiniWorld-",),
+    "gymnasium_robotics": ("Fetch", "Hand", "PointMaze", "AntMaze", "Adroit", "FrankaKitchen"),
+    "highway_env": ("highway-", "merge-", "roundabout-", "intersection-", "racetrack-"),
+    "vizdoom": ("Vizdoom",),
+}
+"""How names of environments begin that a package adds to Gymnasium, by the package."""
 
 
 ANY = GameSettings()
@@ -198,10 +212,10 @@ class GameName(NamedTuple):
 
 @cache
 def known_games() -> tuple[str, ...]:
-    """Return the names of all games: those of `ENVIRONMENTS`, then those that ale-py carries."""
+    """Return the names of all games: those of `ENVIRONMENTS`, then those that ale-py plays."""
     from ale_py import roms
 
-    return (*ENVIRONMENTS, *sorted(roms.get_all_rom_ids()))
+    return (*ENVIRONMENTS, *sorted(set(roms.get_all_rom_ids()) - OF_TWO))
 
 
 def is_known(game: str) -> bool:
@@ -233,6 +247,13 @@ def parse_game(name: str, given: GameSettings = ANY) -> GameName:
     match = _GYM.match(name)
     bare = match[1] if match else name
     wanted = bare.replace("_", "").lower()
+    if wanted in {each.replace("_", "") for each in OF_TWO}:
+        raise ColobusError(f"{name}: ale-py cannot play this game for two people; take another")
+    if bare.startswith("pettingzoo"):
+        raise ColobusError(
+            f"{name}: games of PettingZoo have several agents; make the side of one agent a "
+            "gymnasium.Env in a function of your own, and name it as my_module:function"
+        )
     game = next((g for g in known_games() if g.replace("_", "") == wanted), None)
     if game is None and is_known(name):
         from colobus.envs.single import fit
@@ -254,7 +275,7 @@ def parse_game(name: str, given: GameSettings = ANY) -> GameName:
 
 
 def near_environments(name: str) -> list[str]:
-    """Return the environments of Gymnasium whose names are close to an unknown one, closest first.
+    """Return the environments of Gymnasium whose names are close to an unknown one.
 
     There are none for a name that is not written as one of Gymnasium.
     """
@@ -262,4 +283,7 @@ def near_environments(name: str) -> list[str]:
         return []
     from colobus.envs.single import known_names
 
+    for package, begins in PACKAGES.items():
+        if name.startswith(begins):
+            return [f"{package}:{name}"]
     return difflib.get_close_matches(name.rpartition(":")[2], known_names(), cutoff=0.75)

@@ -88,7 +88,7 @@ def _atari(settings: GameSettings, render_mode: str | None) -> Env:
     at_reset = fire if settings.fire_at_reset else None
     if at_reset is not None:
         env = FireAtReset(env, at_reset)
-    noops = max(settings.noop_max - 1 - (at_reset is not None), 0)
+    noops = max(settings.noop_max - 1 - (at_reset is not None), 0) if names[0] == "NOOP" else 0
     env = AtariPreprocessing(
         env,
         noop_max=noops,

@@ -55,6 +55,9 @@ def fit(game: Game) -> Fit:
         if isinstance(env, VectorEnv):
             seen, acted = env.single_observation_space, env.single_action_space
         found = fit_of(name, seen, acted, settings.observe)
+        if function and type(env.unwrapped).__module__.startswith("ale_py") and env.spec:
+            note = f"{name}: is played as it is; {env.spec.id} by name has Atari's preprocessing"
+            found = found._replace(note=found.note or note)
         env.close()
         known = _fits[settings] = (function, found)
     return known[1]

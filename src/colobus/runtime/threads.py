@@ -15,7 +15,16 @@ from typing import Any
 
 import torch
 
-from colobus.core.errors import Closed, ColobusError, Deadline, Lost, RoleFailed, Stalled, place_of
+from colobus.core.errors import (
+    Closed,
+    ColobusError,
+    Deadline,
+    GameFailed,
+    Lost,
+    RoleFailed,
+    Stalled,
+    place_of,
+)
 from colobus.core.timing import Gaps
 from colobus.runtime.api import Active, Passive, RoleState, nothing
 from colobus.runtime.devices import CPU, own_stream
@@ -157,9 +166,11 @@ class Threads(InProcess):
                 while not (role.finished or self._stopping.is_set()):
                     try:
                         role.step()
-                    except (Closed, Lost, Deadline, ColobusError):
+                    except (Closed, Lost, Deadline):
                         raise
-                    except Exception as error:
+                    except (Exception, SystemExit, KeyboardInterrupt) as error:
+                        if isinstance(error, ColobusError) and not isinstance(error, GameFailed):
+                            raise
                         now = time.monotonic()
                         restarts = 1 if now - raised > SOUND_SECONDS else restarts + 1
                         raised = now
@@ -178,8 +189,10 @@ class Threads(InProcess):
             self._ended.add(role.name)
             self._woken.notify_all()
 
-    def _restart(self, role: Active, error: Exception, restarts: int) -> None:
+    def _restart(self, role: Active, error: BaseException, restarts: int) -> None:
         """Restart a role that raised; raise RoleFailed if it cannot be."""
+        if isinstance(error, GameFailed):
+            error = error.__cause__ or error
         what = f"{type(error).__name__}: {error}"
         place = place_of(error)
         said = str(error)  # PyTorch's, of the CPU and of a GPU
@@ -206,7 +219,7 @@ class Threads(InProcess):
         return bool(self._ended) or self.failure is not None
 
 
-def failed(role: Active, error: Exception, times: int = 1) -> RoleFailed:
+def failed(role: Active, error: BaseException, times: int = 1) -> RoleFailed:
     """Return what ends a run whose role has raised an error so many times in a row."""
     count = f" {times} times" if times > 1 else ""
     what = f"{type(error).__name__}: {error}"

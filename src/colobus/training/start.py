@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,11 @@ import numpy as np
 import torch
 
 from colobus.core.checkpoint import Check, Checkpoint, list_checkpoints, newest_checkpoint
-from colobus.core.errors import ColobusError, nearest
+from colobus.core.errors import ColobusError, GameFailed, nearest
 from colobus.core.files import LOCK, locked
 from colobus.core.seeding import game_seeds, sequence
 from colobus.core.types import START, AlgorithmState, Frames, Ints, Origin, State, Version
-from colobus.envs.api import Games
+from colobus.envs.api import Games, close
 from colobus.envs.make import (
     MakeGames,
     action_names,
@@ -49,6 +50,7 @@ from colobus.runs.config import Config, check_of, identity, new_run
 from colobus.runs.folder import CHECKPOINTS, CONFIG, EPISODES, OWN, set_aside
 from colobus.runtime.devices import CPU, Placement, describe_devices
 from colobus.runtime.system import ACTORS, be_nicer, describe_machine
+from colobus.runtime.threads import PAUSES, RESTARTS
 from colobus.training.saving import cut_lines, origin_of, states_of
 
 
@@ -97,22 +99,27 @@ def open_games(
 
 
 def begin(
-    experiment: Experiment, games: Sequence[Games] | None = None, device: torch.device = CPU
+    experiment: Experiment,
+    games: list[Games] | None = None,
+    device: torch.device = CPU,
+    log: Callable[[str], None] = print,
 ) -> Start:
     """Start a new run: play random games to measure the input, and choose the precision.
 
     Args:
         experiment: all settings.
-        games: games of each actor to play in. The actors can use them afterwards.
+        games: games of each actor to play in. The actors can use them afterwards. New ones are in
+            their place where an environment raised an error.
         device: that learns.
+        log: takes lines for the user.
     """
     games = open_games(experiment) if games is None else games
     first = games[0]
     rounds = experiment.shape.random_steps // sum(g.count for g in games)
     with ThreadPoolExecutor(len(games)) as threads:
         played = [
-            threads.submit(_play_randomly, g, rounds, experiment.seed, i)
-            for i, g in enumerate(games)
+            threads.submit(_play_randomly, experiment, games, i, rounds, log)
+            for i in range(len(games))
         ]
         precision = _precision(experiment, first, device)  # measured meanwhile
         frames = np.concatenate([future.result() for future in played])
@@ -152,7 +159,7 @@ def begin_new(
         )
     games = open_games(experiment, 1 if remote else None)
     # in other processes actors compute on CPUs, and this host may have no GPU
-    start = begin(experiment, games, placement.act if remote else placement.learn)
+    start = begin(experiment, games, placement.act if remote else placement.learn, log)
     about = {"run": new_run(), **describe_machine(), "precision": start.precision}
     about |= describe_devices(placement, on_ray=remote)
     config = Config(name, experiment, start.actions, about)
@@ -182,13 +189,38 @@ def _precision(experiment: Experiment, games: Games, device: torch.device) -> Pr
     )
 
 
-def _play_randomly(games: Games, rounds: int, seed: int, index: int) -> Frames:
-    """Play ``rounds`` steps of random actions and return all frames [N, H, W]."""
-    random = np.random.default_rng(sequence(seed, "random actions", index))
-    frames = [games.reset()]
-    for _ in range(rounds):
-        actions: Ints = random.integers(games.actions, size=games.count)
-        frames.append(games.step(actions).frames)
+def _play_randomly(
+    experiment: Experiment,
+    games: list[Games],
+    index: int,
+    rounds: int,
+    log: Callable[[str], None],
+) -> Frames:
+    """Play ``rounds`` steps of random actions in an actor's games; return all frames [N, H, W].
+
+    After an error of an environment it begins with new games, as actors do.
+    """
+    random = np.random.default_rng(sequence(experiment.seed, "random actions", index))
+    frames: list[Frames] = []
+    begins, failures = True, 0
+    while len(frames) <= rounds:
+        own = games[index]
+        try:
+            if begins:
+                frames.append(own.reset())
+                begins = False
+            else:
+                actions: Ints = random.integers(own.actions, size=own.count)
+                frames.append(own.step(actions).frames)
+        except GameFailed as error:
+            if failures == RESTARTS:
+                raise
+            time.sleep(PAUSES[failures])
+            failures += 1
+            log(f"{error}; new games begin ({failures} of {RESTARTS})")
+            close(own)
+            seeds = game_seeds(experiment.seed, "games", experiment.shape.games, index, 0, 0)
+            games[index], begins = make_games(experiment.games, seeds), True
     return np.concatenate(frames)
 
 

@@ -1,0 +1,309 @@
+"""Environments that do what they should not: each gets its name, what was wrong, and the fix."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+
+from colobus.core.errors import ColobusError, GameFailed
+from colobus.core.functions import name_of
+from colobus.envs.api import GameSettings
+from colobus.envs.gym import GymGames
+from colobus.envs.single import fit
+from colobus.training import start
+from helpers import gym_toys
+from helpers.players import make_experiment
+
+SEEN = np.zeros(2, np.float32)
+
+
+class Odd(gym_toys.Shaped):
+    """Returns what it is told to."""
+
+    def __init__(self, begin: Any = (SEEN, {}), step: Any = (SEEN, 1.0, False, False, {})) -> None:
+        super().__init__(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
+        self._begin, self._step = begin, step
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self._begin() if callable(self._begin) else self._begin
+
+    def step(self, action: Any) -> Any:
+        return self._step() if callable(self._step) else self._step
+
+
+def play(make: Callable[..., Any], steps: int = 2) -> GymGames:
+    games = GymGames(name_of(make), np.array([1, 2]))
+    games.reset()
+    for _ in range(steps):
+        games.step(np.array([0, 1]))
+    return games
+
+
+def step(at: int, value: Any) -> tuple[Any, ...]:
+    """Return a right step with another value in one place."""
+    found: list[Any] = [SEEN, 1.0, False, False, {}]
+    found[at] = value
+    return tuple(found)
+
+
+NAN = np.array([0, np.nan], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("begin", "said"),
+    [
+        (SEEN, "its reset returned one ndarray, must be a tuple of an observation and a diction"),
+        ((SEEN,), "its reset returned 1 values"),
+        ((SEEN, None), r"its reset returned 2 values \(ndarray, NoneType\), must be a tuple"),
+        (None, "its reset returned one NoneType"),
+        (
+            (np.zeros(3), {}),
+            r"its observation is float64\[3\], its space says float32\[2\]",
+        ),
+        ((None, {}), "its observation is NoneType"),
+        (
+            (NAN, {}),
+            "game 0 of 2, step 0: its observation has nan; let the env",
+        ),
+    ],
+)
+def test_wrong_beginnings_are_one_line(begin: Any, said: str) -> None:
+    def make() -> Any:
+        return Odd(begin=begin)
+
+    with pytest.raises(ColobusError, match=f"^test_env_errors:.*make.*: {said}") as error:
+        play(make)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ((SEEN, 1.0, False, {}), r"its step returned 4 values .*must be a tuple of 5: observation"),
+        (SEEN, "its step returned one ndarray"),
+        (None, "its step returned one NoneType"),
+        (step(0, np.zeros((2, 1))), r"its observation is float64\[2, 1\], its space says"),
+        (step(0, NAN), "game 0 of 2, step 1: its observation has nan"),
+        (step(1, None), "its reward is None, must be one number"),
+        (step(1, "much"), "its reward is much, must be one number"),
+        (step(1, [1.0, 2.0]), r"its reward is \[1.0, 2.0\] of shape \[2\], must be one number"),
+        (step(1, np.nan), "game 0 of 2, step 1: its reward has nan; let the environment give"),
+        (step(1, np.inf), "game 0 of 2, step 1: its reward has inf"),
+        (step(2, None), "its terminated is None, must be one number"),
+        (step(3, "no"), "its truncated is no, must be one number"),
+        (step(4, None), r"its step returned 5 values \(ndarray, float, bool, bool, NoneType\)"),
+    ],
+)
+def test_wrong_steps_are_one_line(found: Any, said: str) -> None:
+    def make() -> Any:
+        return Odd(step=found)
+
+    with pytest.raises(ColobusError, match=f"^test_env_errors:.*make.*: {said}") as error:
+        play(make)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        step(0, [0, 0]),
+        step(0, np.zeros(2)),
+        step(1, np.array([1.0])),
+        step(1, np.float64(1)),
+        step(1, 1),
+        step(1, True),
+        step(2, np.bool_(False)),
+        step(2, 0),
+        step(3, np.array(False)),
+        step(3, np.array([False])),
+    ],
+)
+def test_numbers_of_any_kind_are_numbers(found: Any) -> None:
+    games = play(lambda: Odd(step=found), 0)
+    seen = games.step(np.array([0, 1]))
+    assert seen.rewards.tolist() == [1.0, 1.0]
+    assert not (seen.terminated | seen.truncated | seen.over).any()
+
+
+def infos(*found: dict[str, Any]) -> Any:
+    """Return an environment whose infos are these, one after the other."""
+    number = iter(range(1000))
+
+    def next_info() -> dict[str, Any]:
+        return found[next(number) % len(found)]
+
+    return Odd(
+        begin=lambda: (SEEN, next_info()), step=lambda: (SEEN, 1.0, True, False, next_info())
+    )
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [{"legal": np.arange(1)}, {"legal": np.arange(2)}, {"legal": np.arange(3)}],
+        [{"a": 1}, {"a": "text"}, {"a": None}],
+        [{"a": {"b": 1}}, {"a": 2}],
+        [{}, {"a": [np.zeros(2)]}, {"a": np.zeros((2, 2))}],
+        [{"_a": 1}, {"a": 1}, {"final_obs": 3}, {1: 2}],
+    ],
+)
+def test_infos_are_not_joined(found: list[dict[str, Any]]) -> None:
+    games = play(lambda: infos(*found), 6)
+    assert games.step(np.array([0, 1])).rewards.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("lost"), ConnectionError("lost"), BrokenPipeError("lost"), SystemExit(3)]
+)
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_what_an_environment_raises_has_its_name(where: str, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    def make() -> Any:
+        return Odd(begin=fail) if where == "reset" else Odd(step=fail)
+
+    said = rf"make\S* raised at test_env_errors.py:\d+: {type(error).__name__} (lost|3)$"
+    with pytest.raises(GameFailed, match=said) as failed:
+        play(make)
+    assert failed.value.__cause__ is error
+    assert failed.value.exit_code == 1
+
+
+def test_a_keyboard_interrupt_is_the_users_in_the_main_thread_only() -> None:
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    def make() -> Any:
+        return Odd(step=fail)
+
+    with pytest.raises(KeyboardInterrupt):
+        play(make)
+    caught: list[Exception] = []
+
+    def elsewhere() -> None:
+        try:
+            play(make)
+        except GameFailed as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert "KeyboardInterrupt" in str(caught[0])
+
+
+class NoSeed(gym_toys.Walk):
+    def reset(self) -> Any:  # type: ignore[override]  # as old environments have it
+        return SEEN, {}
+
+
+class NoOptions(gym_toys.Walk):
+    def reset(self, *, seed: int | None = None) -> Any:  # type: ignore[override]  # likewise
+        return super().reset(seed=seed)
+
+
+def test_a_reset_without_seed_is_told_and_without_options_is_taken() -> None:
+    with pytest.raises(ColobusError, match=r"unexpected keyword argument 'seed'; write it as def"):
+        play(NoSeed)
+    play(NoOptions)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rewards: rewards[:, None], ""),
+        (lambda rewards: rewards[:1], r"vectors\S*: its rewards are \[1\], must be \[2\]"),
+        (lambda rewards: rewards * np.nan, r"vectors\S*: game 0 of 2, step 1: its reward has nan"),
+    ],
+)
+def test_rewards_of_vectors(change: Any, said: str) -> None:
+    class Vectors(SyncVectorEnv):
+        def step(self, actions: Any) -> Any:
+            seen, rewards, *rest = super().step(actions)
+            return seen, change(rewards), *rest
+
+    def vectors(num_envs: int) -> Any:
+        return Vectors([gym_toys.walk] * num_envs)
+
+    if not said:
+        assert play(vectors, 1).count == 2
+        return
+    with pytest.raises(ColobusError, match=said):
+        play(vectors)
+
+
+def test_what_cannot_be_made_is_one_line() -> None:
+    def needs(something: int) -> Any:
+        return gym_toys.walk()
+
+    def exits() -> Any:
+        sys.exit("no licence")
+
+    def old() -> Any:
+        kind = type("OldEnv", (), {"__module__": "gym.core"})
+        return kind()
+
+    for make, said in (
+        (needs, r"cannot be made: TypeError .*needs\(\) missing 1 required .*\(at single.py:\d+\)$"),
+        (exits, r"cannot be made: SystemExit no licence \(at test_env_errors.py:\d+\)$"),
+        (old, r"returned OldEnv of gym, not a gymnasium Env; the old gym is not Gymnasium: wrap"),
+    ):
+        with pytest.raises(ColobusError, match=said):
+            fit(name_of(make))
+
+
+def test_observations_outside_their_space_are_told_once() -> None:
+    def make() -> Any:
+        return Odd(begin=(np.array([0, 2]), {}))
+
+    with pytest.warns(UserWarning, match=r"make: its observation has 2, outside of its space Box"):
+        games = play(make)
+    games.reset()
+
+
+def test_errors_in_the_random_games_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in training: new games, up to five times."""
+    monkeypatch.setattr(start, "PAUSES", (0.0,) * 5)
+    calls, lines = [0], list[str]()
+
+    def fails(at: Callable[[int], bool]) -> Any:
+        calls[0] = 0
+
+        def found() -> Any:
+            calls[0] += 1
+            if at(calls[0]):
+                raise ConnectionError("simulator lost")
+            return SEEN, float(calls[0] % 2), True, False, {}
+
+        return lambda: Odd(step=found)
+
+    def begin(make: Any) -> Any:
+        experiment = make_experiment(GameSettings(game=name_of(make)), stack=1)
+        return start.begin(experiment, log=lines.append)
+
+    begun = begin(fails(lambda call: call == 20))
+    assert begun.statistics.mean.shape == (1, 2)
+    (line,) = lines
+    assert line.endswith("ConnectionError simulator lost; new games begin (1 of 5)")
+    with pytest.raises(GameFailed, match=r"raised at .* ConnectionError simulator lost$"):
+        begin(fails(lambda call: call > 20))
+    assert len(lines) == 11  # of two actors
+
+
+def test_an_atari_game_of_a_function_is_hinted_at() -> None:
+    import ale_py
+
+    gymnasium.register_envs(ale_py)
+    name = name_of(lambda: gymnasium.make("ALE/Pong-v5"))
+    assert fit(name).note == (
+        f"{name}: is played as it is; ALE/Pong-v5 by name has Atari's preprocessing"
+    )
