@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import torch
 
 from colobus.core.checkpoint import read_checkpoint, write_pair
 from colobus.core.errors import ColobusError
+from colobus.core.types import Version
 from colobus.envs.api import GameSettings
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
-from colobus.evaluation.export.hub import export_folder
+from colobus.evaluation.export.hub import _metadata, _score, export_folder
 from colobus.evaluation.exported import MODEL, Weights, packed, unpacked
+from colobus.evaluation.protocols import Evaluation, PlayedGame, find_protocol
 from colobus.evaluation.zoo import place_of
 from helpers.players import make_checkpoint, make_experiment, write_run
 
@@ -160,15 +163,50 @@ def test_the_score_of_the_card_is_that_of_the_folder(run: Path) -> None:
     for line in again.lines():
         assert line in card
     said = metadata(card)
-    assert said["tags"] == ["reinforcement-learning", "colobus", "catch", "appo"]
+    task = "reinforcement-learning"
+    assert said["tags"] == ["catch", f"deep-{task}", task, "colobus", "appo"]
+    assert (said["library_name"], said["pipeline_tag"]) == ("colobus", task)
     (result,) = said["model-index"][0]["results"]
-    want = f"{again.mean:.2f} +/- {again.standard_error:.2f}"
+    assert result["task"] == {"type": task, "name": task}
+    assert result["dataset"] == {"type": "catch", "name": "catch"}
+    want = f"{np.mean(again.scores):.2f} +/- {np.std(again.scores):.2f}"
     metric = {"type": "mean_reward", "name": "mean_reward", "value": want, "verified": False}
     assert result["metrics"][0] == metric
     assert "rounded to 8 bits" in card
     assert 'agent = colobus.load("FOLDER")' in card
     assert "| network | width | 16 |" in card
     assert "replay.mp4" not in card
+
+
+@pytest.mark.parametrize(
+    ("game", "name", "more"),
+    [
+        ("space_invaders", "ALE/SpaceInvaders-v5", ["atari", "space_invaders"]),
+        ("tic_tac_toe_3d", "ALE/TicTacToe3D-v5", ["atari", "tic_tac_toe_3d"]),
+        ("CartPole-v1", "CartPole-v1", []),
+        ("minigrid:MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-5x5-v0", []),
+        ("my_module:make", "my_module:make", []),
+    ],
+)
+def test_leaderboards_find_the_score_by_the_name_of_the_environment(
+    game: str, name: str, more: list[str]
+) -> None:
+    """Scores 1, 3 and 5: the deviation is sqrt(8 / 3), the error of the mean 2 / sqrt(3)."""
+    games = tuple(PlayedGame(score, 10, False) for score in (1.0, 3.0, 5.0))
+    about = (find_protocol("training"), BREAKOUT, ("NOOP",), "greedy", 0.0, 1, 500, None)
+    evaluation = Evaluation(*about, Version(0, 1), 16, 3, games)
+    said = metadata(_metadata(game, "dqn", evaluation) + "\n")
+    assert said["tags"] == [
+        name, "deep-reinforcement-learning", "reinforcement-learning", "colobus", "dqn", *more
+    ]  # fmt: skip
+    (found,) = said["model-index"]
+    (result,) = found["results"]
+    assert result["dataset"] == {"type": name, "name": name}
+    assert result["metrics"][0]["value"] == "3.00 +/- 1.63"
+    text = _score(evaluation)
+    assert "**3.00** ± 1.63 (standard deviation of the games) over 3 full games; 95 %" in text
+    assert "interval of the mean: 0.74 to 5.26" in text
+    assert "interval" not in _score(replace(evaluation, games=games[:1]))
 
 
 def test_without_an_evaluation_the_card_says_so(run: Path) -> None:

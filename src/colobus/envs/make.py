@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from colobus.core.errors import ColobusError, nearest
-from colobus.core.functions import is_gymnasium
+from colobus.core.functions import is_function, is_gymnasium
 from colobus.core.types import Ints, State
 from colobus.envs.api import Games, GameSettings
 from colobus.envs.catch import AGENTS, CatchGames, CatchPairGames
@@ -196,6 +196,13 @@ PACKAGES = {
 
 ANY = GameSettings()
 """Says nothing about how an environment is made."""
+
+
+def gymnasium_id(game: str) -> str:
+    """Return what Gymnasium calls a game, such as ALE/Pong-v5; others have the name they have."""
+    if is_atari(game):
+        return f"ALE/{game.title().replace('_', '')}-v5"
+    return game if is_function(game) else game.rpartition(":")[2]
 
 
 class UnknownGame(ColobusError):

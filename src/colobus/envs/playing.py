@@ -15,7 +15,7 @@ from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Frames
 from colobus.envs.api import GameSettings, in_planes
-from colobus.envs.make import ENVIRONMENTS, agents, is_gym, make_games
+from colobus.envs.make import ENVIRONMENTS, agents, gymnasium_id, is_gym, make_games
 
 Env = gymnasium.Env[Any, Any]
 Envs = SyncVectorEnv
@@ -71,9 +71,8 @@ def _atari(settings: GameSettings, render_mode: str | None) -> Env:
     import ale_py
 
     gymnasium.register_envs(ale_py)
-    name = settings.game.title().replace("_", "")
     env: Env = gymnasium.make(
-        f"ALE/{name}-v5",
+        gymnasium_id(settings.game),
         frameskip=1,
         repeat_action_probability=settings.sticky,
         full_action_space=settings.full_actions,

@@ -10,7 +10,7 @@ import json
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean, median, quantiles, stdev
+from statistics import fmean, median, pstdev, quantiles, stdev
 from typing import Any, NamedTuple
 
 from colobus.core.errors import ColobusError, nearest
@@ -166,6 +166,16 @@ class Evaluation:
         return stdev(self.scores) / math.sqrt(count) if count > 1 else math.nan
 
     @property
+    def standard_deviation(self) -> float:
+        """Deviation of the games' scores from their mean, as others state it (numpy's ``std``)."""
+        return pstdev(self.scores) if self.games else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the mean: 1.96 standard errors to both sides; nan below two games."""
+        return self.mean - 1.96 * self.standard_error, self.mean + 1.96 * self.standard_error
+
+    @property
     def median(self) -> float:
         """Median score; nan without games."""
         return median(self.scores) if self.games else math.nan
@@ -236,7 +246,7 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; a statistic that does not exist is None."""
-        names = ("mean", "standard_error", "median", "min", "max")
+        names = ("mean", "standard_deviation", "standard_error", "median", "min", "max")
         numbers = {name: getattr(self, name) for name in names}
         numbers["lower_quartile"], numbers["upper_quartile"] = self.quartiles
         pair = baselines(self.settings.game, self.protocol.starts)

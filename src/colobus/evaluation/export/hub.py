@@ -19,6 +19,7 @@ from colobus import __version__
 from colobus.core.checkpoint import write_pair
 from colobus.core.errors import ColobusError
 from colobus.core.functions import NoPictures
+from colobus.envs.make import gymnasium_id, is_atari
 from colobus.evaluation.agent import Agent, load
 from colobus.evaluation.evaluator import Progress, evaluate
 from colobus.evaluation.exported import MODEL, Weights, find_files, packed
@@ -77,22 +78,26 @@ def _learned_in(agent: Agent) -> str:
 
 
 def _metadata(game: str, algorithm: str, evaluation: Evaluation | None) -> str:
-    """Return what hubs read, with the score as they show it for reinforcement learning."""
-    task = "reinforcement-learning"
+    """Return what hubs read, with names and score as leaderboards look for them.
+
+    The score is the mean and the standard deviation of the games, the game has Gymnasium's name.
+    """
+    task, name = "reinforcement-learning", gymnasium_id(game)
+    tags = [name, "deep-reinforcement-learning", task, "colobus", algorithm]
     values: dict[str, Any] = {
         "library_name": "colobus",
         "pipeline_tag": task,
-        "tags": [task, "colobus", game, algorithm],
+        "tags": [*tags, *(["atari", game] if is_atari(game) else [])],
     }
     if evaluation is not None:
-        score = f"{evaluation.mean:.2f} +/- {evaluation.standard_error:.2f}"
+        score = f"{evaluation.mean:.2f} +/- {evaluation.standard_deviation:.2f}"
         metric = {"type": "mean_reward", "name": "mean_reward", "value": score, "verified": False}
         result = {
             "task": {"type": task, "name": task},
-            "dataset": {"type": game, "name": game},
+            "dataset": {"type": name, "name": name},
             "metrics": [metric],
         }
-        values["model-index"] = [{"name": f"{algorithm}-{game}", "results": [result]}]
+        values["model-index"] = [{"name": f"{algorithm.upper()}-{game}", "results": [result]}]
     lines = [f"{name}: {json.dumps(value)}" for name, value in values.items()]
     return "\n".join(["---", *lines, "---"])
 
@@ -101,10 +106,12 @@ def _score(evaluation: Evaluation | None) -> str:
     if evaluation is None:
         return "The exported agent was not evaluated. `colobus eval FOLDER` does it."
     lines = "\n".join(evaluation.lines())
+    count, (low, high) = len(evaluation.games), evaluation.interval
+    interval = f"; 95 % interval of the mean: {low:.2f} to {high:.2f}" if count > 1 else ""
     return (
-        f"Mean **{evaluation.mean:.2f}** ± {evaluation.standard_error:.2f} (standard error) over "
-        f"{len(evaluation.games)} full games. How they were played, and every score:\n\n"
-        f"```\n{lines}\n```"
+        f"Mean **{evaluation.mean:.2f}** ± {evaluation.standard_deviation:.2f} (standard deviation "
+        f"of the games) over {count} full games{interval}. How they were played, and every "
+        f"score:\n\n```\n{lines}\n```"
     )
 
 
