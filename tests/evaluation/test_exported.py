@@ -193,8 +193,8 @@ def test_leaderboards_find_the_score_by_the_name_of_the_environment(
 ) -> None:
     """Scores 1, 3 and 5: the deviation is sqrt(8 / 3), the error of the mean 2 / sqrt(3)."""
     games = tuple(PlayedGame(score, 10, False) for score in (1.0, 3.0, 5.0))
-    about = (find_protocol("training"), BREAKOUT, ("NOOP",), "greedy", 0.0, 1, 500, None)
-    evaluation = Evaluation(*about, Version(0, 1), 16, 3, games)
+    how = find_protocol("training"), BREAKOUT, ("NOOP",)
+    evaluation = Evaluation(*how, "greedy", 0.0, 1, 500, None, Version(0, 1), 16, 3, games)
     said = metadata(_metadata(game, "dqn", evaluation) + "\n")
     assert said["tags"] == [
         name, "deep-reinforcement-learning", "reinforcement-learning", "colobus", "dqn", *more
