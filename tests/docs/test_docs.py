@@ -499,7 +499,8 @@ def packages_apart() -> set[str]:
     """Return the packages that make setup does not install, but other targets do."""
     project = project_data()
     groups = [group for name, group in project["dependency-groups"].items() if name != "dev"]
-    groups.append(project["project"]["optional-dependencies"]["cluster"])
+    extras = project["project"]["optional-dependencies"]
+    groups += [extras[name] for name in ("cluster", "wandb", "trackio")]
     return names_of_packages([one for group in groups for one in group])
 
 

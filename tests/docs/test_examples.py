@@ -153,23 +153,6 @@ def test_a_hopeless_trial_is_pruned_by_the_callback(
     assert trial.intermediate_values  # what was reported, until the run had ended
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_mlflow_holds_settings_and_metrics(run: Run) -> None:
-    mlflow = pytest.importorskip("mlflow")
-    run("track_mlflow")
-    client = mlflow.MlflowClient("sqlite:///mlflow.db")
-    (experiment,) = client.search_experiments(filter_string="name = 'catch'")
-    (found,) = client.search_runs([experiment.experiment_id])
-    wanted = colobus.settings(colobus.preset("catch", steps=20_000))
-    assert found.data.params == {name: str(value) for name, value in wanted.items()}
-    last = read_metrics(Path("runs/with-mlflow"))[-1]
-    history = client.get_metric_history(found.info.run_id, "score")
-    assert (history[-1].step, history[-1].value) == (last["steps"], pytest.approx(last["score"]))
-    assert found.data.metrics["policy_loss"] == pytest.approx(last["policy_loss"])
-    assert found.data.tags["folder"] == "runs/with-mlflow"
-
-
 def logged(data: bytes) -> list[bytes]:
     """Return the records of a file in LevelDB's log format, after its 7 bytes of identification."""
     offset, found, whole = 7, [], b""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from colobus.cli.interrupts import Interrupts
     from colobus.evaluation.protocols import Evaluation
     from colobus.report.ledger import LedgerLine, Suite
+    from colobus.training.tracking import TrackerName
 
 WIDTH = 120
 """Columns of the table where output is no terminal."""
@@ -168,12 +169,19 @@ def _one(
 
 
 def _learn(
-    suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts, **how: Any
+    suite: Suite,
+    game: str,
+    seed: int,
+    printer: Printer,
+    interrupts: Interrupts,
+    track: TrackerName = "",
+    **how: Any,
 ) -> None:
     """Train one run from where it is to its end; Ctrl-C saves it and is a KeyboardInterrupt."""
     from colobus.cli.display import Display, earlier_curve
     from colobus.training.run import train
     from colobus.training.start import may_go_on
+    from colobus.training.tracking import tracking
     from colobus.training.words import already_over
 
     folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
@@ -183,7 +191,7 @@ def _learn(
     earlier = earlier_curve(folder) if resume else ()
     title = f"{game}, seed {seed} · {folder}"
     display = Display(title, experiment.stop, printer, earlier, interrupts.raise_if_any)
-    with display:
+    with display, tracking(track, experiment, folder, printer.line) as how["callbacks"]:
         result = train(experiment, folder, game, resume, display.watch, printer.line, **how)
     if result.interrupted:
         raise KeyboardInterrupt

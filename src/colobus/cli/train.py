@@ -29,9 +29,11 @@ from colobus.runs.config import check_of, read_config
 from colobus.runs.folder import CHECKPOINTS, FILM, check_new, free_folder, slug
 from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster
+from colobus.training.callbacks import Callbacks
 from colobus.training.run import Result, train
 from colobus.training.runtimes import RuntimeName, launcher
 from colobus.training.start import may_go_on
+from colobus.training.tracking import TrackerName, tracking
 from colobus.training.words import (
     already_over,
     has_checkpoint,
@@ -64,6 +66,9 @@ class Train(ExperimentFlags):
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
     devices: Devices = field(default_factory=Devices)
     cluster: Cluster = field(default_factory=Cluster)
+    track: TrackerName = ""
+    """Send settings, metrics and films to this experiment tracker by its own client; they stay on
+    this machine unless its environment variables say otherwise (docs/tracking.md)."""
     finish: bool = True
     """At the end, play 50 games for the score, draw the curve and film a game."""
     json: bool = False
@@ -113,8 +118,11 @@ def main(args: Sequence[str]) -> int:
             print_json(told)
         return 0
     again = how_to_go_on(args, either or resumed is not None, folder, launched(wanted.flags))
-    with Interrupts(say=printer.line) as interrupts:
-        return _train(wanted, folder, name, resumed is not None, again, printer, interrupts)
+    tracked = tracking(wanted.flags.track, wanted.experiment, folder, printer.line)
+    with tracked as callbacks, Interrupts(say=printer.line) as interrupts:
+        return _train(
+            wanted, folder, name, resumed is not None, again, printer, interrupts, callbacks
+        )
 
 
 def train_seeds(wanted: Wanted, printer: Printer) -> int:
@@ -131,12 +139,14 @@ def train_seeds(wanted: Wanted, printer: Printer) -> int:
     base, first = wanted.experiment, wanted.experiment.seed
     suite = Suite(folder, (game,), flags.seeds, base, wanted.name, "training", FINAL_GAMES, first)
     how: dict[str, Any] = {"cluster": flags.cluster, "on": flags.on, "devices": flags.devices}
+    how["track"] = flags.track
     return run_suite(suite, flags.json, report=True, **how)
 
 
 def launched(flags: Train) -> list[str]:
     """Return the flags that say where the roles of a run are, as far as they were given."""
     words = ["--on", flags.on] if flags.on != "threads" else []
+    words += ["--track", flags.track] if flags.track else []
     for group, usual in ((flags.devices, Devices()), (flags.cluster, Cluster())):
         for name, value in vars(group).items():
             if value != getattr(usual, name):
@@ -163,9 +173,10 @@ def _train(
     again: str,
     printer: Printer,
     interrupts: Interrupts,
+    callbacks: Callbacks,
 ) -> int:
     """Train, then finish; a signal ends either in good order."""
-    result = _learn(wanted, folder, name, resume, again, printer, interrupts)
+    result = _learn(wanted, folder, name, resume, again, printer, interrupts, callbacks)
     failure: Exception | None = None
     status, stopped = result.status, bool(interrupts.signal)
     if stopped and has_checkpoint(folder):  # half an update counts already, but cannot be kept
@@ -210,6 +221,7 @@ def _learn(
     again: str,
     printer: Printer,
     interrupts: Interrupts,
+    callbacks: Callbacks,
 ) -> Result:
     """Train with the display on; signals wait for the edges where nothing is lost."""
     experiment = wanted.experiment
@@ -235,6 +247,7 @@ def _learn(
                 cluster=wanted.flags.cluster,
                 on=wanted.flags.on,
                 devices=wanted.flags.devices,
+                callbacks=callbacks,
             )
         except (Stalled, RoleFailed) as error:
             said = f"; go on with: {again}" if has_checkpoint(folder) else ""

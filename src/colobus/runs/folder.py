@@ -30,7 +30,11 @@ EVALUATIONS, VIDEOS, TENSORBOARD = "eval", "videos", "tensorboard"
 CURVE, FILM, RECONSTRUCTION = "curve.png", "film.mp4", "reconstruction.png"
 """Pictures that people look at."""
 
+TRACKED, WANDB = "tracked.json", "wandb"
+"""Which runs of experiment trackers go on with a run, and the folder of one of them."""
+
 OWN = {CHECKPOINTS, BUFFERS, EVALUATIONS, VIDEOS, TENSORBOARD, METRICS, EPISODES, EVENTS}
+OWN |= {TRACKED, WANDB}
 """What may lie in the folder of a run that was killed while it began."""
 
 EVALUATION = "evaluation.json"

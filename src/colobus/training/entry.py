@@ -29,6 +29,7 @@ from colobus.training import run
 from colobus.training.callbacks import Callbacks
 from colobus.training.pace import ProgressLine
 from colobus.training.start import may_go_on
+from colobus.training.tracking import TrackerName, tracking
 from colobus.training.words import how_it_stopped, how_it_went, opening
 
 
@@ -76,6 +77,7 @@ def train(
     act_with: ActWith = "torch",
     log: Callable[[str], None] = print,
     progress: bool = True,
+    track: TrackerName = "",
     **settings: Any,
 ) -> run.Result:
     """Train an agent; return how the run ended. ``colobus.load(result.folder)`` is the agent.
@@ -114,6 +116,8 @@ def train(
         log: takes lines for the user.
         progress: tell what begins, how it goes and how it went: in a line that changes in place
             on a terminal and in a notebook, else by a line every ten seconds.
+        track: "wandb", "trackio" or "mlflow": send settings, metrics and films there, by the
+            client of that tracker.
         settings: further settings by their names (see `preset`).
 
     A callback that raises `StopTraining` ends the run. Another error in a callback is reported
@@ -168,17 +172,18 @@ def train(
     if progress:
         on = "threads" if cluster is None else "ray"
         log(opening(experiment, folder, resume is not None, on, cluster or Cluster()))
-    result = run.train(
-        experiment,
-        folder,
-        name,
-        resume is not None,
-        line.watch if progress else None,
-        line.log,
-        cluster=cluster,
-        callbacks=callbacks,
-        devices=Devices(device, act_device, cuda_graphs, act_with),
-    )
+    with tracking(track, experiment, folder, line.log, callbacks) as told:
+        result = run.train(
+            experiment,
+            folder,
+            name,
+            resume is not None,
+            line.watch if progress else None,
+            line.log,
+            cluster=cluster,
+            callbacks=told,
+            devices=Devices(device, act_device, cuda_graphs, act_with),
+        )
     if progress:
         again = f"colobus.train(resume={str(folder)!r})"
         ended, why = how_it_went(result.status), result.stopped or "Ctrl-C"
