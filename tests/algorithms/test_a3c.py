@@ -11,13 +11,10 @@ import torch
 
 from colobus.algorithms.a3c import A3C
 from colobus.algorithms.appo import APPO
-from colobus.algorithms.batches import WholeBatch
 from colobus.algorithms.dqn import DQN
-from colobus.nets.network import NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory, stand_in
 from helpers.outputs import Given, assert_same_bits
-from helpers.stacking import stack_at
 
 N, T, A = 3, 7, 4
 RATE: dict[str, Any] = {"lr": 4e-3, "lr_end": 1e-3, "anneal_steps": 1000}
@@ -169,29 +166,6 @@ def test_a_batch_in_which_nothing_counts_moves_nothing() -> None:
     assert not net.gradients()[0].any()
 
 
-def test_all_observations_are_looked_at_once_in_the_order_of_their_steps() -> None:
-    net = make_net(NetworkSettings(torso="tiny", width=8, stack=3))
-    rng = np.random.default_rng(5)
-    sent = [random_trajectory(rng, actor, games=2, length=4) for actor in range(2)]
-    shown: list[torch.Tensor] = []
-
-    class Showing:
-        def __call__(self, stacks: torch.Tensor) -> Any:
-            shown.append(stacks)
-            return net(stacks)
-
-    algorithm, batch = A3C(), as_batch(sent)
-    prepared: WholeBatch = algorithm.prepare(net, batch, algorithm.start())
-    assert prepared.size == 16
-    algorithm.loss(stand_in(Showing()), prepared, algorithm.start())
-    (stacks,) = shown
-    plain = [
-        np.concatenate([stack_at(s.frames, s.ages, t, 3) for s in sent], axis=0) for t in range(5)
-    ]
-    want = torch.stack([net.preprocess(torch.from_numpy(p)) for p in plain], dim=1).flatten(0, 1)
-    assert torch.equal(stacks, want)
-
-
 @pytest.mark.parametrize(("steps", "done"), [(0, 0.0), (250, 0.25), (1000, 1.0), (5000, 1.0)])
 @pytest.mark.parametrize(
     ("algorithm", "ends"),
@@ -214,19 +188,6 @@ def test_numbers_move_in_a_straight_line(
     algorithm.after(algorithm_state, {"kl": 0.02}, steps)
     for name, (first, last) in ends.items():
         assert float(algorithm_state[name]) == pytest.approx(first + (last - first) * done)
-
-
-def test_the_entropy_weight_of_the_moment_is_the_one_that_counts() -> None:
-    algorithm, case = ALGORITHM, Case(1)
-    prepared = algorithm.prepare(make_net(), as_batch([case.played]), algorithm.start())
-    totals, entropies = [], []
-    for weight in (0.0, 0.5):
-        algorithm_state = algorithm.start() | {"entropy": torch.tensor(weight)}
-        net: Any = Given(case.logits, case.values)
-        total, terms = algorithm.loss(net, prepared, algorithm_state)
-        totals.append(total.item())
-        entropies.append(terms["entropy"].item())
-    assert totals[0] - totals[1] == pytest.approx(0.5 * entropies[0], rel=1e-4)
 
 
 @pytest.mark.parametrize("algorithm", [A3C(), APPO()])

@@ -20,7 +20,7 @@ from colobus.core.types import Batch
 from colobus.experiment.presets import PRESETS
 from colobus.nets.autoencoder import Decoder
 from colobus.nets.network import CODE, Network, NetworkSettings
-from colobus.nets.observations import Observations, reconstruct, some_stacks
+from colobus.nets.observations import Observations
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
 from helpers.learning import learn
@@ -70,22 +70,6 @@ def test_the_loss_is_that_of_the_first_part_of_a_minibatch() -> None:
     want = auxiliary.reconstruction_loss(net.auxiliary(code[:3]), stacks[:3], weights[:3])
     assert terms["reconstruction_loss"].item() == pytest.approx(want.item(), rel=1e-5)
     assert total.item() == pytest.approx(3.0 * want.item(), rel=1e-5)
-
-
-def test_the_part_of_a_minibatch_is_a_setting() -> None:
-    batch, algorithm = noise(), APPO(minibatch=64)
-    settings = NetworkSettings(torso="tiny", width=16, stack=3, autoencoder="predict")
-    for part, taken in ((0.25, 11), (0.5, 21), (1.0, 42)):
-        net = make_net(replace(settings, autoencoder_part=part))
-        minibatch = algorithm.prepare(net, batch, algorithm.start()).select(torch.arange(42))
-        assert minibatch.ahead is not None
-        assert len(minibatch.ahead.actions) == taken
-        code = net(minibatch.observations)[CODE].detach().requires_grad_(True)
-        weights = minibatch.steps.weights
-        total, _ = auxiliary.loss(net, code, minibatch.observations, minibatch.ahead, weights)
-        (moved,) = torch.autograd.grad(total, code)
-        assert moved[:taken].any()
-        assert not moved[taken:].any()
 
 
 def slow_ahead(batch: Batch, latents: Array, n: int, t: int) -> list[dict[str, Any]]:
@@ -311,34 +295,6 @@ def net_of_dqn() -> Network:
     """Return a network with action values that predicts."""
     settings = NetworkSettings(torso="tiny", width=16, stack=3, autoencoder="predict")
     return make_net(settings, heads=partial(DQN().heads, 3))
-
-
-def test_off_has_neither_a_loss_nor_what_follows() -> None:
-    batch, net, algorithm = noise(), net_of("off"), APPO(minibatch=64)
-    algorithm_state = algorithm.start()
-    minibatch = algorithm.prepare(net, batch, algorithm_state).select(torch.arange(42))
-    assert minibatch.ahead is None
-    _, terms = algorithm.loss(net, minibatch, algorithm_state)
-    assert not any("prediction" in name or "reconstruction" in name for name in terms)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_each_form_goes_with_a_recurrent_network(form: Any) -> None:
-    """Sequences in the place of stacks; the picture shows each as the first of a game."""
-    settings = NetworkSettings(torso="tiny", width=16, stack=3, recurrent="lstm", autoencoder=form)
-    net, algorithm = make_net(settings), APPO(minibatch=32, sequence=4)
-    batch = noise(length=8)
-    batch = batch._replace(state=torch.zeros(6, 32))
-    algorithm_state = algorithm.start()
-    prepared = algorithm.prepare(net, batch, algorithm_state)
-    total, terms = algorithm.loss(net, prepared.select(torch.arange(8)), algorithm_state)
-    name = "prediction_loss" if form == "predict" else "reconstruction_loss"
-    assert terms[name] > 0.0
-    torch.autograd.backward(total)
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
-    if form != "predict":
-        stacks = some_stacks(batch.frames, batch.ages, 3)
-        assert reconstruct(net, stacks).reconstructions.shape == (8, 10, 5)
 
 
 @pytest.mark.slow

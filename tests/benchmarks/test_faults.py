@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import threading
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,7 @@ import torch
 
 from benchmarks.lib import process
 from benchmarks.lib.faults import (
-    VICTIMS,
     Faults,
-    FaultSchedule,
     FaultyGraph,
     Hits,
     Link,
@@ -26,7 +22,7 @@ from benchmarks.lib.faults import (
     parse_faults,
 )
 from colobus.core.errors import ColobusError
-from colobus.core.types import Gradient, Traffic, Update, Version
+from colobus.core.types import Gradient, Update, Version
 from colobus.experiment.presets import PRESETS
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
@@ -101,39 +97,6 @@ def test_what_a_run_cannot_have() -> None:
         check_faults(hit, workers)
 
 
-def hours_of_trouble(text: str, seed: int, hours: float = 1.0) -> list[tuple[float, str, int]]:
-    """Look every quarter of a second; return when who was to be hit with what."""
-    now, found = [0.0], list[tuple[float, str, int]]()
-    trouble = FaultSchedule(parse_faults(text).hits, seed, lambda: now[0])
-    for _ in range(int(hours * 4 * 3600)):
-        now[0] += 0.25
-        found += [(now[0], *hit) for hit in trouble.due()]
-    return found
-
-
-def test_gaps_are_half_to_one_and_a_half_times_the_average() -> None:
-    text = "kill=worker:30s,stop=server:90s"
-    found = hours_of_trouble(text, 0, hours=20)
-    for whom, number, every in (("worker", signal.SIGKILL, 30), ("server", signal.SIGSTOP, 90)):
-        times = [0.0, *(at for at, kind, _ in found if kind == whom)]
-        assert {n for _, kind, n in found if kind == whom} == {number}
-        gaps = [later - at for at, later in pairwise(times)]
-        assert 0.5 * every <= min(gaps) <= 0.55 * every
-        assert 1.45 * every <= max(gaps) <= 1.5 * every + 0.25  # when it was looked
-        assert sum(gaps) / len(gaps) == pytest.approx(every, rel=0.05)
-    first, again, other = (hours_of_trouble(text, seed) for seed in (3, 3, 4))
-    assert first == again != other
-
-
-def test_a_long_pause_means_one_hit_and_not_all_that_were_missed() -> None:
-    now = [0.0]
-    trouble = FaultSchedule([Hits("kill", kind, 1.0) for kind in VICTIMS], 0, lambda: now[0])
-    assert trouble.due() == []
-    now[0] = 3600.0
-    assert trouble.due() == [(kind, int(signal.SIGKILL)) for kind in VICTIMS]
-    assert trouble.due() == []
-
-
 class Sleeps:
     """Takes the place of `time.sleep` and notes who slept, and how long."""
 
@@ -153,28 +116,6 @@ def test_a_straggler_sleeps_once_a_batch_and_learns_the_same(
     assert kinds == ["Sleeper", "Backprop", "Backprop"]
     assert sleeps.seconds == [0.25] * 12
     assert_same(oracle, outcome(place.roles))
-
-
-@pytest.mark.parametrize("straggler", [0.0, 0.5])
-def test_sleepers_take_no_batches_and_push_gradients_of_0(
-    monkeypatch: pytest.MonkeyPatch, straggler: float
-) -> None:
-    sleeps = Sleeps(monkeypatch)
-    experiment = distributed_catch(7, workers=3)
-    place = place_inline(experiment, FaultyGraph(Faults(compute=0.05, straggler=straggler)))
-    before = [place.roles[f"server-{i}"].pull().values.clone() for i in range(2)]
-    assert [role.name for role in place.active] == ["learner-0", "learner-1", "learner-2"]
-    place.run()
-    assert sleeps.seconds == [straggler or 0.05, 0.05, 0.05] * 7
-    for i, values in enumerate(before):
-        server = place.roles[f"server-{i}"]
-        assert server.pull().version == Version(0, 7)
-        assert torch.equal(server.pull().values, values)
-    status = place.roles["tracker"].status()
-    assert status.steps == 504 + 7 * 3 * 72  # as if they had had batches
-    assert status.games == 0
-    vector = 4 * place.roles["learner-0"].client.flat.layout.size
-    assert status.workers.traffic == Traffic(counted=18, moved=(21 + 18) * vector)
 
 
 def while_learner_0_sleeps(
@@ -277,16 +218,6 @@ def test_all_that_moves_goes_through_the_links(monkeypatch: pytest.MonkeyPatch) 
     pushed_since = 3 * vector  # by each after its last report
     assert sum(sleeps.seconds) * 1e6 == pytest.approx(workers.traffic.moved + pushed_since)
     assert len(sleeps.seconds) == 10 * 3 * 2 * 2  # updates, servers, both ways
-
-
-def test_links_are_no_servers() -> None:
-    """Whatever saves asks each server for its slice once."""
-    experiment = distributed_catch(1, workers=2, actors=1, servers=2)
-    graph = FaultyGraph(Faults(link=1e6))(experiment, begin(experiment), None)
-    assert graph.names("server") == ["server-0", "server-1"]
-    assert [node.name for node in graph.nodes if node.make is Link] == ["link-0", "link-1"]
-    links = [spec.roles for spec in group_processes(graph, 1) if spec.kind == "server"]
-    assert links == [("server-0", "link-0"), ("server-1", "link-1")]
 
 
 def test_queues_of_their_own_are_hit_as_replays() -> None:

@@ -76,25 +76,6 @@ def course(minutes: float, **more: Any) -> Cell:
     return Cell(plan.what, 1, cells.settings(plan), plan.measure, plan.preset)
 
 
-@pytest.mark.parametrize("make", [six, means, five])
-def test_what_is_not_measured_says_so(make: Any) -> None:
-    found = make(Results([]))
-    assert "nan" not in "\n".join(found.lines())
-    for row in found.rows:
-        assert MISSING in row.cells, row
-
-
-def test_the_games_one_by_one() -> None:
-    found = six(Results(measured()))
-    rows = {row.label: row.cells for row in found.rows}
-    head = found.head
-    qbert = dict(zip(head, rows["qbert"], strict=True))
-    assert qbert["10 minutes"] == "**6,000.0** (6,000.0, 7,000.0, 5,000.0)"
-    assert qbert["human"] == f"{fmean(shares('qbert')):.2f}"
-    assert qbert["10 minutes, sticky"] == qbert["60 minutes"] == MISSING
-    assert qbert["best public curve"] == "7,580"
-
-
 def test_the_interquartile_mean_and_its_interval() -> None:
     lines = [*measured(), *(line("default-sticky-games", g, 1, s[0]) for g, s in SCORES.items())]
     found = means(Results(lines))
@@ -114,28 +95,6 @@ def test_the_interquartile_mean_and_its_interval() -> None:
     assert sticky["interquartile mean"] == f"**{fmean(firsts[1:5]):.2f}**"
     assert sticky["interval"] == ""
     assert rows["60 minutes, no-op starts"][1] == MISSING
-
-
-def test_seeds_that_some_games_lack_do_not_count() -> None:
-    lines = [one for one in measured() if one["settings"] != "qbert" or one["seed"] != 3]
-    lines = [one for one in lines if one["settings"] != "boxing" or one["seed"] != 1]
-    rows = {row.label: row.cells for row in means(Results(lines)).rows}
-    seconds = sorted(shares(game)[1] for game in GAMES)
-    cells = rows["10 minutes, no-op starts"]
-    assert (cells[1], cells[-1]) == (f"**{fmean(seconds[1:5]):.2f}**", "6")
-
-
-def test_games_that_nothing_was_tuned_on() -> None:
-    others = [line("default-untuned-games", game, 1, 8000.0) for game in UNTUNED]
-    some = five(Results(others))
-    rows = {row.label: row.cells for row in some.rows}
-    assert rows["battle_zone"][1] == "**8,000.0** ± 1.5"
-    assert rows["qbert"][1] == rows["median"][2] == MISSING
-    rows = {row.label: row.cells for row in five(Results([*others, *measured()])).rows}
-    assert rows["qbert"][1] == "**6,000.0** ± 1.5"
-    found = [normalised(8000.0, game) for game in UNTUNED]
-    shares = sorted([*(x / 100 for x in found if x is not None), (6000 - 163.9) / (13455 - 163.9)])
-    assert rows["median"][2] == f"{shares[2]:.2f}"
 
 
 def test_the_first_ten_minutes_of_an_hour_are_a_seed_of_their_own() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import cells, run
-from benchmarks.lib import ledger, table, timed
+from benchmarks import run
+from benchmarks.lib import ledger, timed
 
 
 def cell(what: str = "a", seed: int = 1, **settings: Any) -> Any:
@@ -36,17 +36,6 @@ def test_the_hash_knows_every_value_and_no_order() -> None:
     assert ledger.settings_hash({"lr": 0.002, "steps": None}) == "f380a2c89f79"  # in any process
 
 
-def test_the_seed_is_no_part_of_the_hash_and_the_settings_are() -> None:
-    pong = [cell for cell in cells.all_cells() if cell.what == "pong-time"]
-    assert [cell.seed for cell in pong] == [1, 2, 3, 4, 5]
-    assert len({cell.hash for cell in pong}) == 1
-    assert "seed" not in pong[0].settings["experiment"]
-    pqn = next(cell for cell in cells.all_cells() if cell.what == "pqn-time")
-    assert pqn.settings["experiment"]["algorithm"]["type"] == "PQN"
-    names = [cell.name for cell in cells.all_cells()]
-    assert len(set(names)) == len(names) > 40
-
-
 @pytest.mark.parametrize(
     ("means", "found", "asked"),
     [
@@ -70,23 +59,6 @@ def test_the_first_confirmed_checkpoint(
 
     assert timed.first_confirmed(len(means), mean, 18.0) == found
     assert questions == asked
-
-
-@pytest.mark.parametrize(
-    ("values", "shown"),
-    [
-        ([3.0, 1.0, 2.0], "**2** (3, 1, 2)"),
-        ([100.0, None, 90.0], "**100** (100, never, 90)"),
-        ([100.0, None, None], "**never** (100, never, never)"),
-        ([None, 5.0], "**never** (never, 5)"),
-        ([5.0], "5"),
-        ([], "not measured yet"),
-    ],
-)
-def test_a_seed_that_never_got_there_is_worse_than_all(
-    values: list[float | None], shown: str
-) -> None:
-    assert table.listed(values, "{:.0f}") == shown
 
 
 def test_the_steady_rate_leaves_out_the_start() -> None:
@@ -167,22 +139,6 @@ def test_every_start_and_every_end_is_on_record(
     assert {n["log"] for n in lines} == {f"logs/{own.name}-{attempt}" for attempt in (1, 2, 3)}
     for line in lines:
         assert ledger.unpacked(ledger.archive_of(line), "output.txt") == "said"
-
-
-def test_single_seeds_can_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.main(["--list", "--only", "pong", "--seeds", "2", "4"]) == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert {name.rpartition("-")[2] for name in names} == {"2", "4"}
-
-
-def test_a_checkpoint_is_given_up_only_when_it_cannot_reach_the_mean() -> None:
-    assert timed.can_reach(18.0, [21.0] * 40 + [-21.0], 50)
-    assert timed.can_reach(18.0, [21.0] * 49 + [-129.0], 50)  # exactly 18
-    assert not timed.can_reach(18.0, [21.0] * 49 + [-130.0], 50)
-    assert not timed.can_reach(18.0, [-20.0] * 4, 50)
-    assert timed.can_reach(18.0, [], 50)
-    assert timed.can_reach(300.0, [0.0] * 30, 50, best=864.0)
-    assert not timed.can_reach(300.0, [0.0] * 33, 50, best=864.0)
 
 
 def test_an_archive_keeps_the_ends_of_metrics_and_what_figures_need(tmp_path: Path) -> None:

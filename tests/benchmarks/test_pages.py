@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks import render
-from benchmarks.lib import ledger, table
+from benchmarks.lib import ledger
 from benchmarks.lib.ledger import Found, Results
-from benchmarks.tables import presets, speed
+from benchmarks.tables import presets
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,24 +78,6 @@ def test_the_first_finished_line_of_the_newest_settings_counts() -> None:
     assert [one["result"]["seconds_to_solved"] for one in found.earlier] == [50.0]
 
 
-def test_seeds_are_in_order_and_each_has_its_newest_settings() -> None:
-    lines = [timed("a", "03", 3.0, 3), timed("a", "01", 1.0, 1), timed("b", "04", 4.0, 1)]
-    found = Results(lines).seeds("pong-time")
-    assert [one.line["result"]["seconds_to_solved"] for one in found] == [4.0, 3.0]
-
-
-def test_a_run_is_found_for_the_evaluation_of_its_checkpoints() -> None:
-    trained = [
-        line("pong-train", "x", "01", command="colobus train pong --seed 1 --out RUNS/x"),
-        line("pong-train", "y", "03", command="later"),
-    ]
-    found = only([*trained, timed("a", "02", 3.0)])
-    assert found.trained is not None
-    assert found.trained["result"]["command"].startswith("colobus train pong")
-    (text,) = table.how([found])
-    assert text.startswith("`colobus train pong`; seed 1; Xeon, 2 cores")
-
-
 @pytest.mark.parametrize(
     ("what", "result", "variant"),
     [
@@ -129,38 +111,6 @@ def test_earlier_and_failed_measurements_are_told_on_their_page() -> None:
     assert told.startswith("[On Pong](pong.md#on-pong):")
     assert "seed 1: the score was not reached (2026-01-01, commit `abc`)" in told
     assert "a start that failed: disk full" in told
-
-
-def test_commands_that_differ_in_the_game_stand_once() -> None:
-    found = [
-        Found(line("default-games", g, "01", game=g, command=f"colobus train {g} --seed 1 --x"))
-        for g in ("boxing", "qbert")
-    ]
-    (text,) = table.how(found)
-    assert text.startswith("`colobus train GAME --x` with boxing, qbert; seed 1; Xeon, 2 cores")
-
-
-def test_earlier_pairs_with_another_system_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pair(mode: str, ratio: float, commit: str) -> dict[str, Any]:
-        side = {"steps_per_s": 100.0, "command": "x", "version": "2", "passes": 4}
-        about: dict[str, Any] = {"peer": "sb3-ppo", "game": "pong", "mode": mode}
-        about |= {"time": "2026-01-01", "machine": MACHINE | {"commit": commit}}
-        return about | {"ours": side, "theirs": side, "ratio": ratio}
-
-    pairs = ((2.0, "a"), (3.0, "b"), (5.0, "b"), (4.0, "b"))
-    lines = [pair(mode, *own) for own in pairs for mode in ("alike", "own")]
-    monkeypatch.setattr(speed, "lines_of", lambda: lines)
-    found = speed.peers_speed(Results([]))
-    assert found.rows[0].cells[3] == "**4.00** (3.00, 5.00, 4.00)"
-    assert "2.00" in found.earlier()[0]
-
-
-def test_the_table_shows_medians_and_every_seed() -> None:
-    lines = [timed("a", f"0{n}", s, n) for n, s in ((1, 101.4), (2, None), (3, 90.0))]
-    rows = {row.label: row.cells for row in presets.pong(Results(lines)).rows}
-    assert rows["seconds to Pong"][1] == "**101** (101, never, 90)"
-    assert rows["steps to Pong"][1] == "**101,400** (101,400, never, 90,000)"
-    assert rows["share of the machine's limit"][1] == "not measured yet"
 
 
 def test_every_variant_is_about_a_line_of_the_ledger() -> None:

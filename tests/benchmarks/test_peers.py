@@ -36,30 +36,6 @@ def test_the_steady_part_leaves_out_the_first_third_and_ends_with_the_last_count
     assert counting.steady(points) == {"steps": 700, "seconds": 7.0, "steps_per_s": 100.0}
 
 
-def test_a_score_ends_a_run_and_is_reported_with_the_curve() -> None:
-    now = [100.0]
-    counts = counting.Counts(3600.0, 18.0, lambda: now[0])
-    few, many = [21.0] * 19, [-21.0] * 5 + [17.0] * 20
-    assert not counts.see(0, few)  # 19 games are no mean
-    for seconds, steps, returns, enough in [
-        (105.0, 500, [], False),
-        (110.0, 1_000, [-21.0] * 20, False),
-        (140.0, 2_000, many, False),  # only the newest 20 count: 17
-        (175.0, 3_000, [17.0] * 10 + [18.0] * 10, False),
-        (180.0, 4_000, [17.0] * 10 + [19.0] * 10, True),
-        (190.0, 5_000, [-21.0] * 20, True),  # it was reached, whatever follows
-    ]:
-        now[0] = seconds
-        assert counts.see(steps, returns) is enough
-    assert counts.about_score() == {
-        "score": 18.0,
-        "within": 3600.0,
-        "reached": {"seconds": 80.0, "steps": 4_000},
-        "last": -21.0,
-        "curve": [[10.0, 1_000, -21.0], [75.0, 3_000, 17.5]],
-    }
-
-
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("body", "line"),
@@ -111,25 +87,6 @@ def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
     assert (line["steps"], line["seconds"], line["steps_per_s"]) == (14_000, 7.0, 2_000.0)
     assert line["precision"] == "bfloat16"
     assert line["command"] == "colobus train pong --epochs 4 --no-finish --minutes 1.75"
-
-
-@pytest.mark.processes
-def test_ours_has_a_score_once_fifty_games_have(tmp_path: Path) -> None:
-    # a game or two may have the score at first; `best` waits for 50
-    means = [(None, None), (19.0, None), (-20.0, -20.0), (18.0, 18.0), (17.0, 18.0)]
-    lines = [
-        {"seconds": s, "steps": n, "score": score, "best": best}
-        for (s, n), (score, best) in zip(POINTS, means, strict=True)
-    ]
-    line = matches.learn_ours(a_training(tmp_path, lines), "pong", 3, 3600.0, 18.0)
-    assert line["reached"] == {"seconds": 12, "steps": 18_000}
-    assert (line["score"], line["within"], line["last"]) == (18.0, 3600.0, 17.0)
-    assert line["curve"] == [[6, 9_000, 19.0]]  # a point a minute
-    assert line["steps_per_s"] == 2_000.0
-    words = "--seed 3 --until-score 18 --steps 100000000 --no-finish --minutes 60"
-    assert line["command"] == f"colobus train pong {words}"
-    line = matches.learn_ours(a_training(tmp_path, lines), "pong", 3, 3600.0, 18.5)
-    assert line["reached"] == {"seconds": None, "steps": None}
 
 
 def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
@@ -194,21 +151,3 @@ def test_a_run_of_ours_like_a_peer_can_be(own: Any) -> None:
     assert shape.datapoints % algorithm.minibatch == 0
     assert own.our_words("own", "pong") == ("pong",)
     assert (PEERS / own.script).is_file()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--peer", "dopamine"], "invalid choice: 'dopamine'"),
-        (["--pairs", "0"], "--pairs must be at least 1"),
-        (["--seconds", "1"], "--seconds from 10"),
-        (["--peer", "colobus"], "ours is beside each of the others; only with --score"),
-    ],
-)
-def test_flags_that_make_no_sense(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        peers.main(words)
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from colobus.ops import losses
 from helpers.gradients import Array, as_float32, differences, gradient_of, log_softmax
@@ -54,20 +52,6 @@ def test_clipped_surrogate_and_its_gradient(rng: np.random.Generator) -> None:
     assert found(as_float32(ratios)).item() == pytest.approx(want, rel=1e-5)
     slope = differences(lambda r: slow_surrogate(r, advantages, 0.2, weights), ratios)
     np.testing.assert_allclose(gradient_of(found, ratios), slope, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "moves"),
-    [(1.1, 1.0, True), (1.3, 1.0, False), (1.3, -1.0, True), (0.7, 1.0, True), (0.7, -1.0, False)],
-)
-def test_the_clip_stops_only_what_would_go_further_out(
-    ratio: float, advantage: float, moves: bool
-) -> None:
-    slope = gradient_of(
-        lambda r: losses.clipped_surrogate(r, torch.tensor([advantage]), 0.2, torch.ones(1)),
-        np.array([ratio]),
-    )
-    assert slope[0] == pytest.approx(-advantage if moves else 0.0)
 
 
 def test_value_loss_and_its_gradient(rng: np.random.Generator) -> None:
@@ -137,33 +121,11 @@ def test_chosen_picks_each_samples_own_action() -> None:
     assert losses.chosen(table, torch.tensor([3, 0, 2])).tolist() == [3.0, 4.0, 10.0]
 
 
-@given(seed=st.integers(0, 2**32 - 1))
-def test_approximate_kl_is_never_negative_and_0_at_0(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    log_ratios, weights = rng.normal(size=M), np.ones(M)
-    found = losses.approximate_kl(as_float32(log_ratios), as_float32(weights)).item()
-    want = slow_mean(np.exp(log_ratios) - 1 - log_ratios, weights)
-    assert found == pytest.approx(want, rel=1e-4)
-    assert found >= 0.0
-    assert losses.approximate_kl(torch.zeros(M), torch.ones(M)).item() == 0.0
-
-
 def test_approximate_kl_estimates_the_kl_divergence(rng: np.random.Generator) -> None:
     mu, pi = np.array([0.5, 0.3, 0.2]), np.array([0.4, 0.4, 0.2])
     actions = rng.choice(3, size=200_000, p=mu)
     found = losses.approximate_kl(as_float32(np.log(pi / mu)[actions]), torch.ones(200_000))
     assert found.item() == pytest.approx(float((mu * np.log(mu / pi)).sum()), rel=0.02)
-
-
-def test_explained_variance_is_1_for_perfect_and_0_for_constant_values(
-    rng: np.random.Generator,
-) -> None:
-    targets, weights = as_float32(rng.normal(size=M)), as_float32(some_weights(rng))
-    assert losses.explained_variance(targets, targets, weights).item() == 1.0
-    constant = losses.explained_variance(torch.full((M,), 7.0), targets, weights)
-    assert constant.item() == pytest.approx(0.0, abs=1e-5)
-    shifted = losses.explained_variance(targets + 3.0, targets, weights)  # a bias does not count
-    assert shifted.item() == pytest.approx(1.0, abs=1e-5)
 
 
 def test_explained_variance_is_one_minus_a_quotient_of_variances(rng: np.random.Generator) -> None:

@@ -132,24 +132,6 @@ def test_vtrace_is_the_formula(
     np.testing.assert_allclose(found.advantages[0], advantages, rtol=1e-4, atol=1e-5)
 
 
-@given(seed=seeds, length=sizes)
-def test_on_policy_vtrace_is_the_n_step_return_to_the_windows_end(seed: int, length: int) -> None:
-    w = Window(seed, length)
-    (zeros,) = tensors(np.zeros(length))
-    found = returns.vtrace(*w.tensors(), zeros, 0.97)
-    want = returns.n_step(*w.tensors(), 0.97, n=length)
-    np.testing.assert_allclose(found.targets, want, rtol=1e-4, atol=1e-5)
-
-
-@given(seed=seeds, length=sizes, lam=st.floats(0, 1))
-def test_on_policy_vtrace_targets_are_those_of_gae(seed: int, length: int, lam: float) -> None:
-    w = Window(seed, length)
-    (zeros,) = tensors(np.zeros(length))
-    found = returns.vtrace(*w.tensors(), zeros, 0.97, lam)
-    want = returns.gae(*w.tensors(), 0.97, lam)
-    np.testing.assert_allclose(found.targets, want.targets, rtol=1e-4, atol=1e-5)
-
-
 def slow_lambda_return(w: Window, s: int, gamma: float, lam: float) -> float:
     """(1 - lam) sum_n lam^(n-1) G^(n) + lam^(L-1) G^(L), up to the end (Peng & Williams 1996)."""
     left = max(len(steps_from(w, s)), 1)
@@ -242,17 +224,6 @@ def test_the_step_before_a_truncated_one_bootstraps_from_its_observation() -> No
         assert found[name][2].item() == pytest.approx(one_step, rel=1e-5)
     for name in ("gae advantage", "vtrace advantage"):
         assert found[name][2].item() == pytest.approx(one_step - w.v[2], rel=1e-5)
-
-
-def test_windows_do_not_touch_each_other() -> None:
-    windows = [Window(seed, 7) for seed in range(5)]
-    rewards, values, terminated, truncated = (
-        torch.cat(parts) for parts in zip(*(w.tensors() for w in windows), strict=True)
-    )
-    found = returns.gae(rewards, values, terminated, truncated, 0.9, 0.8)
-    for n, w in enumerate(windows):
-        alone = returns.gae(*w.tensors(), 0.9, 0.8)
-        assert torch.equal(found.targets[n], alone.targets[0])
 
 
 def test_rewards_and_values_are_the_papers() -> None:

@@ -1,18 +1,12 @@
-"""The laws of imports can be broken, importing has no effects, and who may start threads.
-
-The laws themselves are the contracts of import-linter in pyproject.toml (`lint-imports`).
-"""
+"""Importing has no effects, what tests may read, and who may start threads."""
 
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,80 +20,9 @@ MODULES = [
     for path in sorted(SOURCE.rglob("*.py"))
 ]
 
-BREACHES = {
-    "rooms": ("core/types.py", "import colobus.cli.main"),
-    "no-cycles": ("roles/replay/sampling.py", "import colobus.roles.replay.buffer"),
-    "algorithms": ("algorithms/a3c.py", "import colobus.algorithms.dqn"),
-    "algorithms-below": ("algorithms/api.py", "import colobus.envs.api"),
-    "concrete": ("roles/actor.py", "import colobus.algorithms.dqn"),
-    "roles": ("roles/tracker/tracker.py", "import colobus.roles.learner"),
-    "passive": ("roles/replay/queue.py", "import colobus.nets.network"),
-    "roles-runtime": ("roles/learner.py", "import colobus.runtime.threads"),
-    "ray": ("runtime/threads.py", "import ray"),
-    "emulator": ("evaluation/films/player.py", "import cv2"),
-    "video": ("cli/record.py", "import av"),
-    "plots": ("cli/evaluate.py", "import matplotlib"),
-    "terminal": ("training/run.py", "import rich.table"),
-    "reading": ("experiment/check.py", "import pydantic"),
-    "loggers": ("cli/train.py", "import tensorboardX"),
-    "web": ("page/view.py", "import starlette.responses"),
-    "light-page": ("runs/read.py", "import colobus.runs.config"),
-}
-"""For each contract: a file, and an import in a function of it that breaks the contract."""
-
-
-def test_every_contract_has_a_breach() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = project["tool"]["importlinter"]["contracts"]
-    assert [contract["id"] for contract in contracts] == list(BREACHES)
-
-
-LINT = r"""
-import json, sys
-from pathlib import Path
-from importlinter.cli import lint_imports
-
-for contract, (file, breach) in json.loads(sys.argv[2]).items():
-    path = Path("colobus", file)
-    whole = path.read_text(encoding="utf-8")
-    path.write_text(f"{whole}\n\ndef breach():\n    {breach}\n", encoding="utf-8")
-    print(f"contract {contract}", flush=True)
-    lint_imports(sys.argv[1], (contract,), no_logo=True)
-    path.write_text(whole, encoding="utf-8")
-"""
-"""Breaks each contract in turn, and says what import-linter says of it. One process does all: its
-cache knows the files that are as before."""
-
-
-@pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what import-linter says of each contract and its breach."""
-    folder = tmp_path_factory.mktemp("laws")
-    shutil.copytree(SOURCE, folder / "colobus", ignore=shutil.ignore_patterns("__pycache__"))
-    words = [str(ROOT / "pyproject.toml"), json.dumps(BREACHES)]
-    done = subprocess.run(
-        [sys.executable, "-c", LINT, *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    parts = re.split(r"^contract (\S+)$", done.stdout, flags=re.MULTILINE)[1:]
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("contract", BREACHES)
-def test_each_contract_can_be_broken(contract: str, said: dict[str, str]) -> None:
-    assert "Contracts: 0 kept, 1 broken." in said[contract], said[contract]
-
 
 PRIVATE_IN_TESTS = {
     "tests/roles/parameters/test_admission.py": "gradients that wait are as they were",
-    "tests/roles/test_gorila.py": "priorities that a replay buffer keeps",
     "tests/roles/test_backprop_cuda.py": "what a learner has found out about its last round",
     "tests/roles/test_process_allreduce.py": "the sums on GPUs, which the test replaces",
     "tests/runtime/test_ray_silent.py": "a runtime without a cluster, whose processes lose a GPU",

@@ -54,17 +54,6 @@ def test_the_three_shapes_are_drawn() -> None:
     }
 
 
-def test_an_actor_adds_to_one_replay_and_learners_sample_from_all() -> None:
-    roles = roles_of(replace(CATCH, shape=APART, replay=FREE))
-    fill(roles)
-    steps = 2 * CATCH.shape.games * CATCH.shape.length
-    assert (roles["replay-0"].depth, roles["replay-1"].depth) == (2 * steps, steps)
-    batches = [roles["sharded-0"].sample() for _ in range(40)]
-    drawn = np.array([int(batch.keys[0]) >> 48 for batch in batches])
-    assert 0 < drawn.mean() < 0.67  # one third is expected
-    assert sum(int(batch.fresh) for batch in batches) == 3 * steps
-
-
 def test_learners_of_workers_push_gradients_and_step_nothing_themselves() -> None:
     roles = roles_of(replace(CATCH, replay=FREE))
     fill(roles)
@@ -202,27 +191,6 @@ def test_gradients_that_are_too_old_are_refused_by_each_slice() -> None:
     traffic = slow.client.traffic
     assert (traffic.counted, traffic.dropped, traffic.partial) == (0, 1, 0)
     assert [roles[f"server-{i}"].pull().version.number for i in range(2)] == [3, 3]
-
-
-def test_priorities_return_to_the_replay() -> None:
-    memory = replace(FREE, prioritized=True)
-    roles = roles_of(replace(CATCH, replay=memory))
-    fill(roles)
-    store, told = roles["replay-0"], []
-    update = store.update
-
-    def listen(keys: Any, generations: Any, priorities: Any) -> None:
-        told.append((keys, priorities))
-        update(keys, generations, priorities)
-
-    store.update = listen
-    roles["learner-0"].step()
-    ((keys, priorities),) = told
-    assert keys.shape == priorities.shape == (memory.windows,)
-    found = store._priorities.tree.weights[keys.numpy()]
-    want = (priorities.double().numpy() + 1e-6) ** memory.alpha
-    last = {int(key): value for key, value in zip(keys, want, strict=True)}
-    np.testing.assert_allclose(found, [last[int(key)] for key in keys], rtol=1e-6)
 
 
 class HeadsAlone(DQN):

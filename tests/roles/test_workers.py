@@ -25,7 +25,7 @@ from colobus.roles.tracker import ResumePoint, StopRule
 from colobus.roles.tracker.score import Exactly, Keeper, Moment, Resume
 from colobus.roles.update_schedule import UpdateSchedule
 from conftest import distributed_catch, make_net, random_trajectory, stand_in
-from helpers.outcomes import place_inline, place_threads
+from helpers.outcomes import place_inline
 from helpers.servers import server_of
 
 START = Version(0, 3)
@@ -185,16 +185,6 @@ def test_what_became_of_its_gradients_is_counted(monkeypatch: pytest.MonkeyPatch
     ]  # fmt: skip
 
 
-def test_a_late_learner_goes_on_with_the_newest_version() -> None:
-    scene = Scene(Admission(1))
-    scene.step()
-    for index in (0, 1, 0, 1, 0, 1):
-        scene.push_for_another(index)
-    scene.step()
-    assert [update.version.number for update in scene.log.updates] == [4, 8]
-    assert scene.cache.newest.version == Version(0, 7)
-
-
 def test_an_asynchronous_learner_pushes_each_slice_with_its_own_version() -> None:
     scene = Scene(Admission(1, 5), asynchronous=True)
     scene.push_for_another(1)
@@ -301,22 +291,6 @@ def test_an_update_moves_one_gradient_up_and_one_vector_down(servers: int, worke
     vector = 4 * place.roles["learner-0"].client.flat.layout.size
     assert told.traffic.moved / told.updates == pytest.approx(2 * vector, rel=0.05)
     assert told.traffic == Traffic(counted=29 * workers, moved=told.traffic.moved)
-
-
-def test_asynchronous_workers_move_no_more() -> None:
-    base = distributed_catch(30)
-    shape = replace(base.shape, workers=3, asynchronous=True)
-    lines: list[str] = []
-    place = place_threads(replace(base, deterministic=False, shape=shape), lines)
-    place.start()
-    while not place.wait(0.1):
-        place.check()
-    assert place.stop() == []
-    workers = place.roles["tracker"].status().workers
-    vector = 4 * place.roles["learner-0"].client.flat.layout.size
-    assert workers.updates >= 60
-    assert workers.traffic.moved / workers.updates == pytest.approx(2 * vector, rel=0.05)
-    assert lines == []
 
 
 def state(actor: int, round: int) -> State:

@@ -32,7 +32,6 @@ from colobus.runtime.devices import (
     Recorded,
     find_device,
     is_gpu,
-    own_stream,
     place,
 )
 from conftest import short_pong, tuned
@@ -181,11 +180,6 @@ def test_new_gpus_compute_in_bfloat16(
     assert gpu_precision(GPU) == precision
 
 
-def test_the_cpu_has_no_streams() -> None:
-    with own_stream(CPU):
-        assert torch.ones(2).device == CPU
-
-
 def test_float32_is_float32_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     convolutions: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch stub
@@ -223,17 +217,6 @@ def test_the_command_line_refuses_in_one_line_and_leaves_no_folder(
     assert said.startswith(f"colobus: {words.split(' ', 2)[2]}: torch ")
     assert said.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_python_refuses_likewise(
-    no_cuda: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ColobusError, match=r"^--device cuda: torch "):
-        colobus.train(replace(PRESETS["catch"]), device="cuda")
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ColobusError, match=r"^--device cuda: torch "):
-        colobus.load("nowhere", device="cuda")
 
 
 def test_a_run_says_where_it_was_trained(tmp_path: Path) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 import torch
 
-from colobus.core.errors import ColobusError, Deadline, RoleFailed
-from colobus.core.timing import Clock
-from colobus.experiment.settings import Experiment, Shape
+from colobus.core.errors import ColobusError, RoleFailed
+from colobus.experiment.settings import Experiment
 from colobus.runtime.graph import Handle, RoleGraph
 from colobus.runtime.groups import Room, actors_of_queues, group_processes, spread_groups
-from colobus.runtime.threads import Inline
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, short_pong
@@ -49,34 +46,6 @@ def test_handles_become_the_objects_themselves() -> None:
     assert built["c"].more == {
         "more": {"as it is": Handle("a")}
     }  # inside a dict nothing is looked for
-
-
-def test_adding_builds_nothing() -> None:
-    Part.made.clear()
-    graph = RoleGraph()
-    graph.add("a", "server", "main", Part, "a")
-    assert Part.made == []
-    assert [(n.name, n.kind, n.role, n.process, n.active) for n in graph.nodes] == [
-        ("a", "server", "Part", "main", False)
-    ]
-
-
-def test_a_graph_can_be_built_twice() -> None:
-    graph = RoleGraph()
-    graph.add("b", "server", "main", Part, "b", graph.add("a", "server", "main", Part, "a"))
-    one, two = graph.build(), graph.build()
-    assert one["a"] is not two["a"]
-    assert two["b"].others == (two["a"],)
-
-
-def test_names_by_kind() -> None:
-    experiment = distributed_catch(1, workers=2, actors=1, servers=2)
-    graph = make_graph(experiment, begin(experiment), None)
-    assert graph.names("server") == ["server-0", "server-1"]
-    assert graph.names("learner") == ["learner-0", "learner-1"]
-    assert graph.names("actor") == ["actor-0", "actor-1"]
-    assert graph.names("replay") == ["replay-0", "replay-1"]
-    assert graph.names("tracker") == ["tracker"]
 
 
 def test_two_roles_cannot_have_one_name() -> None:
@@ -157,47 +126,6 @@ def test_errors_that_say_enough_stay_as_they_are(error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         graph.build()
     assert caught.value is error
-
-
-LOG: list[tuple[str, int]] = []
-
-
-class Counter:
-    def __init__(self, name: str, limit: int) -> None:
-        self.name, self.limit = name, limit
-        self.clock, self.finished = Clock(), False
-        self.steps = 0
-
-    def step(self) -> None:
-        assert threading.current_thread() is threading.main_thread()
-        LOG.append((self.name, torch.get_num_threads()))
-        self.steps += 1
-        self.finished = self.steps == self.limit
-
-
-def test_active_roles_step_in_turn_until_one_has_finished() -> None:
-    LOG.clear()
-    graph = RoleGraph()
-    for name, limit in [("a", 9), ("b", 2), ("c", 9)]:
-        graph.add(name, "actor", "main", Counter, name, limit)
-    torch.set_num_threads(2)
-    Inline(graph).run()
-    want = [(name, 1) for name in "abcabc"]
-    assert want == LOG
-    assert torch.get_num_threads() == 2
-
-
-def test_a_wait_that_would_never_end_is_an_error() -> None:
-    experiment = catch(10_000, shape=Shape(actors=2, games=2, length=8, random_steps=64, ahead=1))
-    graph = make_graph(experiment, begin(experiment), None, patience=0.0)
-    place = Inline(graph)
-    for actor in place.active[:-1]:
-        actor.step()
-        actor.step()
-        with pytest.raises(Deadline, match="no parameters of version 1"):
-            actor.step()  # the learner would have to go first
-    place.active[-1].step()
-    assert place.roles["server-0"].pull().version.number == 1
 
 
 def queues(experiment: Experiment, per_process: int = 1) -> dict[str, tuple[str, ...]]:

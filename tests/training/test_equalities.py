@@ -38,7 +38,6 @@ from conftest import (
     make_net,
     random_trajectory,
     short_pong,
-    tuned,
 )
 from helpers.all_parts import ALL, PAIR
 from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, place_inline, threads
@@ -54,17 +53,6 @@ def test_several_servers_are_one_server_bit_for_bit(servers: int) -> None:
     one, several = inline(CATCH), inline(replace(CATCH, shape=shape))
     assert one.version == Version(0, 12)
     assert_same(one, several)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
-def test_several_servers_are_one_server_on_pong(optimizer: Any) -> None:
-    settings = OptimizerSettings(optimizer=optimizer)
-    one, three = (
-        inline(short_pong(4, servers, deterministic=True, optimizer=settings)) for servers in (1, 3)
-    )
-    assert one.version == Version(0, 4)
-    assert_same(one, three)
 
 
 class Sleepy(CatchGames):
@@ -250,14 +238,6 @@ def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     assert rates[0] == rates[1] < A3C.lr  # schedules count the steps of all
 
 
-@pytest.mark.long
-def test_several_servers_are_one_server_for_workers_on_pong() -> None:
-    one, two, five = (inline(distributed_pong(15, workers=2, servers=s)) for s in (1, 2, 5))
-    assert one.version == Version(0, 15)
-    assert_same(one, two)
-    assert_same(one, five)
-
-
 @pytest.mark.slow
 def test_inline_and_threads_give_the_same_run_with_workers_bit_for_bit(
     monkeypatch: pytest.MonkeyPatch,
@@ -315,25 +295,3 @@ def test_two_agents_with_policies_of_their_own_inline_and_on_threads_bit_for_bit
     assert found.version == Version(0, 6)
     assert "prediction_loss" in found.status.values
     assert_same(found, threads(PAIR))
-
-
-WITHOUT = {
-    "target policy": replace(ALL, algorithm=tuned(ALL, target_every=0)),
-    "KL term": replace(ALL, algorithm=tuned(ALL, kl_coeff=0.0)),
-    "limit of the ratio in the advantages": replace(ALL, algorithm=tuned(ALL, pg_rho_bar=1.0)),
-    "old windows": replace(ALL, reuse=replace(ALL.reuse, replay_proportion=0.0)),
-    "circular buffer": replace(ALL, reuse=replace(ALL.reuse, buffer_order="ring")),
-    "broadcast interval": replace(ALL, shape=replace(ALL.shape, broadcast_every=1)),
-    "autoencoder": replace(ALL, network=replace(ALL.network, autoencoder_weight=0.5)),
-    "slots for each queue": replace(ALL, shape=replace(ALL.shape, replays=1)),
-}
-"""The run without one of its parts."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", WITHOUT)
-def test_each_part_makes_a_difference(part: str) -> None:
-    found, every = inline(WITHOUT[part]), oracle()
-    assert found.version == every.version
-    assert found.parameters.shape == every.parameters.shape
-    assert not torch.equal(found.parameters, every.parameters)

@@ -274,14 +274,6 @@ def test_an_actor_that_always_raises_ends_the_run(tmp_path: Path) -> None:
     assert torch.isfinite(load(run).net.heads["value"].get_parameter("weight")).all()
 
 
-@pytest.mark.slow
-def test_more_gradients_asked_for_than_workers_is_one_line_and_no_folder(tmp_path: Path) -> None:
-    code, out, err = colobus("train", "dba3c-pong", "--quorum", 3, "--out", tmp_path / "run")
-    assert (code, out) == (2, "")
-    assert re.fullmatch(r"colobus: quorum 3 with 2 learner\(s\): [^\n]*at most 2\n", err), err
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     code, out, err = colobus(*CATCH, "--out", tmp_path, "--steps", 1000)

@@ -72,14 +72,6 @@ def test_an_interrupted_run_with_loaders_is_saved(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path / "run" / "checkpoints")[1].steps == result.steps
 
 
-@pytest.mark.slow
-def test_catch_is_learned_with_a_loader(tmp_path: Path) -> None:
-    quiet: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
-    result = colobus.train("catch", tmp_path / "run", loaders=1, until_score=0.9, **quiet)
-    assert result.score is not None
-    assert result.score >= 0.9
-
-
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [

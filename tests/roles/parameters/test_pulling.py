@@ -31,13 +31,6 @@ def newest(servers: Sequence[Any], at_least: Version) -> Pulled:
     return pull_newest(servers)
 
 
-def naive(servers: Sequence[Any], at_least: Version) -> Pulled:
-    """Take anything new enough from each server, and call it the first one's version."""
-    slices = [server.pull(at_least) for server in servers]
-    versions = tuple(params.version for params in slices)
-    return Pulled(versions[0], torch.cat([params.values for params in slices]), versions, 0)
-
-
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -67,13 +60,6 @@ def test_a_pull_is_never_mixed_and_servers_never_differ_by_more_than_one(
         assert sorted(full) == list(range(2 if restores else 0, last.number))
 
 
-def test_gradients_of_the_old_epoch_are_refused_in_these_schedules() -> None:
-    worlds = [World(seed, 3, 3, Admission(2), pull_consistent, restores=True) for seed in range(5)]
-    assert sum(world.refused_incarnations for world in worlds) >= 5
-    for world in worlds:
-        assert all(g.version.incarnation == at.incarnation for _, at, g in world.counted)
-
-
 @settings(max_examples=15)
 @given(
     seed=seeds, servers=st.integers(1, 3), workers=st.integers(1, 4), again=st.booleans(),
@@ -93,21 +79,6 @@ def test_asynchronous_gradients_make_a_step_each_unless_they_are_too_old(
         made = [at for at, _ in taken if at.incarnation == last.incarnation]
         begun = 2 if restores else 0
         assert [at.number for at in made] == list(range(begun, last.number))  # one step each
-
-
-def test_asynchronous_schedules_make_gradients_old_and_drop_some() -> None:
-    lags, sent = set[int](), 0
-    for seed in range(5):
-        world = World(seed, 2, 4, Admission(1, 2), newest)
-        lags |= {at.number - g.version.number for _, at, g in world.counted}
-        sent += 2 * len(world.pulled)
-        assert sent > len(world.counted)
-    assert lags == {0, 1, 2}
-
-
-def test_these_schedules_would_mix_versions_in_a_naive_pull() -> None:
-    worlds = [World(seed, 3, 3, Admission(2), naive) for seed in range(10)]
-    assert sum(world.mixed() for world in worlds) > 10
 
 
 @settings(max_examples=25)
@@ -158,28 +129,6 @@ def go_on(server: ParameterServer) -> None:
     server.push(Gradient(0, version, 0, 1, 1, 0.1, torch.ones(SIZE)))
 
 
-def test_one_server_is_asked_once() -> None:
-    (server,) = make_servers(1, Version(2, 5))
-    pulled = pull_consistent([server], Version(0, 5))
-    assert (pulled.version, pulled.versions) == (Version(2, 5), (Version(2, 5),))
-    assert pulled.vector is server.pull().values  # the snapshot itself: nothing is copied
-    assert pulled.moved == 4 * SIZE
-    with pytest.raises(Deadline):
-        pull_consistent([server], Version(2, 6))
-
-
-def test_exactly_finds_the_older_version_at_all_servers() -> None:
-    servers = make_servers(2)
-    for server in (*servers, servers[0]):
-        go_on(server)
-    # the first is at 2, the second at 1
-    pulled = pull_consistent(servers, Version(0, 1), exactly=True)
-    assert pulled.version == Version(0, 1)
-    assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
-    with pytest.raises(Deadline):
-        pull_consistent(servers)  # version 2 of the second is not there yet
-
-
 def test_a_server_that_went_on_meanwhile_still_has_the_version_the_others_are_at() -> None:
     """The first server says 0, the second 1, and by then the first is at 2: the answer is 1."""
     servers = make_servers(2)
@@ -198,17 +147,6 @@ def test_a_server_that_went_on_meanwhile_still_has_the_version_the_others_are_at
     assert pulled.version == Version(0, 1)
     assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
     assert pulled.moved == 3 * 4 * SIZE  # the first slice came twice
-
-
-def test_the_newest_may_be_of_several_versions() -> None:
-    servers = make_servers(3)
-    for server in (servers[1], servers[1], servers[2]):
-        go_on(server)
-    pulled = pull_newest(servers)
-    assert pulled.versions == (Version(0, 0), Version(0, 2), Version(0, 1))
-    assert pulled.version == Version(0, 2)
-    assert pulled.moved == 3 * 4 * SIZE
-    assert torch.equal(pulled.vector, torch.cat([s.pull().values for s in servers]))
 
 
 def test_the_common_version_is_that_of_the_server_furthest_behind() -> None:

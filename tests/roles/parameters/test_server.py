@@ -123,19 +123,6 @@ def test_the_order_of_arrival_does_not_change_a_step() -> None:
     assert bits(servers[0]) == bits(servers[1])
 
 
-def test_snapshots_never_change() -> None:
-    server = make_server()
-    taken = []
-    for number in range(5):
-        params = server.pull()
-        taken.append((params, params.values.clone()))
-        server.push(gradient(Version(0, number)))
-    for number, (params, copy) in enumerate(taken):
-        assert params.version == Version(0, number)
-        assert torch.equal(params.values, copy)
-    assert not torch.equal(taken[0][1], taken[1][1])
-
-
 def test_a_server_with_a_saved_state_goes_on_bit_for_bit() -> None:
     server = make_server()
     for number in range(3):
@@ -158,29 +145,6 @@ def test_needing_fewer_steps_at_once_if_so_many_are_there() -> None:
     for learner in (0, 2):
         small.push(gradient(learner=learner))
     assert bits(server) == bits(small)  # a step of these two, and of nothing else
-
-
-def test_needing_fewer_than_are_there_steps_with_all_of_them() -> None:
-    server, all_of_them = make_server(quorum=4), make_server(quorum=3)
-    for each in (server, all_of_them):
-        for learner in range(3):
-            each.push(gradient(learner=learner))
-    server.need(1)
-    assert bits(server) == bits(all_of_them)
-
-
-def test_needing_fewer_and_more_again_holds_from_the_next_step_on() -> None:
-    server = make_server(quorum=2)
-    before = bits(server)
-    server.need(1)
-    assert bits(server) == before
-    server.push(gradient())
-    assert server.pull().version == Version(0, 1)
-    server.need(2)
-    answer = server.push(gradient(Version(0, 1)))
-    assert answer == (Version(0, 1), True, "")
-    assert server.push(gradient(Version(0, 1), learner=1)) == (Version(0, 2), True, "")
-    assert not server.push(gradient(Version(0, 1), learner=2)).counted  # a step has been made
 
 
 def test_a_need_in_the_middle_of_a_round_steps_that_part_only() -> None:
@@ -236,13 +200,6 @@ def test_a_target_slice_is_saved_and_comes_back() -> None:
     assert again.pull_target().version == Version(1, 3)
     assert torch.equal(again.pull_target().values, server.pull_target().values)
     assert not torch.equal(again.pull_target().values, params.values)
-
-
-def test_a_server_without_targets_says_so_and_saves_none() -> None:
-    server = make_server()
-    assert TARGET not in server.state()[1]
-    with pytest.raises(ValueError, match="has no target slice: target_every must be above 0"):
-        server.pull_target()
 
 
 def test_with_a_broadcast_interval_only_its_multiples_are_published() -> None:

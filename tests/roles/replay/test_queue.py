@@ -170,18 +170,6 @@ def test_rounds_come_by_actor_in_any_order(actors: int, rounds: int, data: st.Da
     assert taken == [[100 * r + a for a in range(actors)] for r in range(rounds)]
 
 
-def test_rounds_of_a_worker_are_those_of_its_own_actors() -> None:
-    replay = TrajectoryQueue(Rounds(2, first=4), capacity=9, patience=0)
-    for number, (actor, round) in enumerate([(5, 0), (4, 1), (3, 0), (4, 0), (5, 1)]):
-        replay.add(marked(number, actor, round))
-    with pytest.raises(Deadline):
-        replay.sample()  # actor 3 is another worker's, and its trajectory should not be here
-    replay = TrajectoryQueue(Rounds(2, first=4), capacity=9, patience=0)
-    for number, (actor, round) in enumerate([(5, 0), (4, 1), (4, 0), (5, 1)]):
-        replay.add(marked(number, actor, round))
-    assert [numbers(replay.sample()) for _ in range(2)] == [[2, 0], [1, 3]]
-
-
 def test_windows_are_cut_without_copies_and_keep_their_version() -> None:
     trajectory = random_trajectory(np.random.default_rng(0), games=8, number=6)
     stored = deque([trajectory])
@@ -263,32 +251,10 @@ def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None
     assert out == [[1, 2]]
 
 
-def test_a_waiting_sample_is_woken_by_close() -> None:
-    replay = TrajectoryQueue(Fifo(2), capacity=9, patience=60)
-    replay.add(marked(1))
-    thread, out = in_a_thread(replay)
-    replay.close()
-    thread.join(60)
-    assert out == [Closed]
-    with pytest.raises(Closed):
-        replay.add(marked(2))
-
-
 def test_a_waiting_sample_gives_up_after_its_patience() -> None:
     thread, out = in_a_thread(TrajectoryQueue(Fifo(1), capacity=9, patience=0.01))
     thread.join(60)
     assert out == [Deadline]
-
-
-def test_samplers_share_the_stream_without_loss_or_doubles() -> None:
-    replay = TrajectoryQueue(Fifo(2), capacity=100, patience=60)
-    threads = [in_a_thread(replay) for _ in range(8)]
-    for number in range(16):
-        replay.add(marked(number))
-    for thread, _ in threads:
-        thread.join(60)
-    pairs = sorted(out[0] for _, out in threads)
-    assert pairs == [[n, n + 1] for n in range(0, 16, 2)]
 
 
 def test_every_field_of_a_batch_is_aligned() -> None:

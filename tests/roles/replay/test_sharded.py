@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from colobus.roles.replay.sampling import (
 )
 from colobus.roles.update_schedule import UpdateSchedule
 from colobus.runtime.threads import Threads
-from helpers.streams import BY_ERROR, LENGTH, Player, make_store
+from helpers.streams import BY_ERROR, Player, make_store
 
 
 def several(sampling: Sampling, steps: Sequence[int]) -> list[ReplayBuffer]:
@@ -110,68 +110,6 @@ def test_a_replay_whose_actors_are_gone_holds_nobody_up() -> None:
         stores[1].sample()
     with pytest.raises(Deadline, match="no batch for 0 s from any of 2 replay buffers"):
         client.sample()
-
-
-def test_clients_draw_apart_and_the_same_again() -> None:
-    drawn = []
-    for client in (0, 0, 1):
-        stores = several(Uniform(), [50, 50])
-        batches = [ShardedReplay(stores, seed=1, client=client, patience=0) for _ in range(1)]
-        drawn.append([numbers(batches[0].sample().keys)[0] for _ in range(40)])
-    assert drawn[0] == drawn[1] != drawn[2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sampling", [Uniform(), Prioritized()])
-def test_two_actors_and_two_learners_at_two_replays_keep_the_ratio(sampling: Sampling) -> None:
-    """Threads that wait for one another: nobody is left waiting, and each step counts once."""
-    ratio, trajectory, batch, rounds = 4.0, 40, 16, 150
-    limiters = [SamplesPerInsert(ratio, 100, 160, trajectory, batch) for _ in range(2)]
-    stores = [
-        make_store(500, batch, sampling=sampling, limiter=one, patience=60, index=i)
-        for i, one in enumerate(limiters)
-    ]
-    fresh: list[int] = []
-    errors: list[BaseException] = []
-
-    def act(number: int) -> None:
-        own, player = stores[number], Player(number)
-        for _ in range(rounds):
-            own.wait_for_room()
-            own.add(player.play(trajectory))
-
-    def learn(number: int) -> None:
-        client = ShardedReplay(stores, 1, 10 + number, patience=60)
-        while True:
-            drawn = client.sample()
-            fresh.append(int(drawn.fresh))
-            client.update(drawn.keys, drawn.generations, drawn.rewards.abs().sum(dim=1))
-            assert drawn.frames.shape == (batch, LENGTH + 3, 2, 3)
-
-    def guarded(role: Callable[[int], None], number: int) -> None:
-        try:
-            role(number)
-        except Closed:
-            pass
-        except BaseException as error:
-            errors.append(error)
-
-    actors = [threading.Thread(target=guarded, args=(act, n)) for n in range(2)]
-    learners = [threading.Thread(target=guarded, args=(learn, n)) for n in range(2)]
-    for thread in (*actors, *learners):
-        thread.start()
-    for thread in actors:
-        thread.join(120)
-    for store in stores:
-        store.close()
-    for thread in learners:
-        thread.join(60)
-    assert errors == []
-    for limiter in limiters:
-        assert limiter.added == rounds * trajectory
-        assert abs(limiter.surplus) <= 160  # 0.7 % of what was asked for
-    assert sum(fresh) <= 2 * rounds * trajectory
-    assert sum(fresh) >= 2 * rounds * trajectory - 2 * 2 * trajectory
 
 
 RHYTHM = UpdateSchedule(steps=32, minimum=60, ratio=0.75, windows=8)  # 2 actors x 2 games x 8 steps
