@@ -252,7 +252,6 @@ def test_an_error_between_two_servers_is_made_good(broken: int, fails: str) -> N
         each.step(0, 1)
     assert torch.equal(scene.vector(), clean.vector())
     assert scene.vector().shape == (scene.size,)
-    assert [s.counts() for s in scene.servers] == [s.counts() for s in clean.servers]
     told, want = ([u._replace(waited=0.0) for u in e.log.updates] for e in (scene, clean))
     assert told == want  # once, and traffic counted once
     assert scene.learner.clock.steps == clean.learner.clock.steps == 3
