@@ -19,7 +19,7 @@ from colobus.core.errors import ColobusError
 from colobus.evaluation.scores import scores
 from colobus.report import plots
 from colobus.report.compose import compose
-from colobus.report.format import Block, Figure, Heading, Table, Text, as_html, as_markdown
+from colobus.report.format import DASH, Block, Figure, Heading, Table, Text, as_html, as_markdown
 from colobus.report.plots import SOURCES, public_curves, source_of
 from colobus.report.provenance import protocol_line, results_csv
 from colobus.report.results import TRAINING_GAMES, Results, read_results, score_at
@@ -105,6 +105,11 @@ def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> No
     assert isinstance(about, Text)
     assert "pong-1" in about.text
     assert read_results([tmp_path], "training").without == ("pong-2", "pong-3")
+    scores = tables(results)["Scores"]
+    assert [row[:5] for row in scores] == [
+        ("pong", "appo", "2", "1.50 ± 0.00", f"1.5, 1.5, {DASH}"),
+    ]
+    assert tables(results)["How every number was measured"][-1][:4] == ("pong-1", "appo", "1", DASH)
     with pytest.raises(ColobusError, match="none has a score by protocol human"):
         read_results([tmp_path], "human")
 
@@ -127,6 +132,73 @@ def test_a_folder_whose_name_is_no_text_is_in_the_report(tmp_path: Path) -> None
         words = ["report", str(tmp_path), "--out", str(tmp_path / name)]
         assert main.run([*words, "--csv", str(tmp_path / "all.csv")]) == 0
         assert "caf?-1" in (tmp_path / "all.csv").read_text()
+
+
+@pytest.mark.slow
+def test_runs_without_an_evaluation_are_dashed(tmp_path: Path) -> None:
+    evaluate(make_run(tmp_path / "pong-1", rising(50)), 50_000, [1.0, 2.0])
+    make_run(tmp_path / "pong-2", rising(50), seed=2)
+    make_run(tmp_path / "breakout-1", rising(50), game="breakout", lr=0.5)
+    results = read_results([tmp_path])
+    rows = [row[:5] for row in tables(results)["Scores"]]
+    assert rows == [
+        ("breakout", "appo, lr 0.5", *3 * [DASH]),
+        ("pong", "appo, lr 0.002", "1", "1.50 ± 0.50", f"1.5, {DASH}"),
+    ]
+    pictures = [b for b in compose(results)[1] if isinstance(b, Figure)]
+    (breakout,) = [p for p in pictures if p.caption.startswith("breakout. Mean")]
+    (pong,) = [p for p in pictures if p.caption.startswith("pong. Mean")]
+    assert "Dashed lines are runs without an evaluation." in pong.caption
+    dashed = "stroke-dasharray[^>]*stroke: #c2410c"
+    counts = [len(re.findall(dashed, picture.svg)) for picture in (breakout, pong)]
+    assert counts == [2, 2]  # over steps and over minutes, of three lines of Pong one each
+
+
+def test_scores_stand_beside_those_of_dqn_and_a_human(tmp_path: Path) -> None:
+    """Pong: random -20.7, human 14.6, DQN 18.9; Breakout: 1.7, 30.5 and 401.2."""
+    for game, scores_of in (("pong", [-20.7, -3.05]), ("breakout", [30.5]), ("catch", [1.0])):
+        evaluate(make_run(tmp_path / game, rising(9), game=game), 9_000, scores_of)
+    found = tables(read_results([tmp_path]))["Beside DQN and a human"]
+    assert found == [("breakout", "100 %", "1387 %"), ("pong", "25 %", "112 %")]
+
+
+def test_peaks_and_what_was_passed_are_told_in_minutes(tmp_path: Path) -> None:
+    """A row each two seconds; 20 points a row in Breakout, where a human has 30.5, DQN 401.2."""
+    for seed, top in ((1, 30), (2, 21)):
+        rows = [row(1000 * i, 2.0 * i, 20.0 * min(i, 2 * top - i)) for i in range(1, 60)]
+        make_run(tmp_path / f"breakout-{seed}", rows, game="breakout", seed=seed)
+        make_run(tmp_path / f"pong-{seed}", rising(60), seed=seed)
+        make_run(tmp_path / f"catch-{seed}", rising(60), game="catch", seed=seed)
+    results = read_results([tmp_path])
+    assert tables(results)["Time to the peak"] == [
+        # peaks 600 and 420 after 60 and 42 s; above a human in row 2, above DQN in row 21 of each
+        ("breakout", "appo", "510", f"{51 / 60:.1f}", f"{4 / 60:.1f}", f"{42 / 60:.1f}"),
+        ("catch", "appo", "6", "2.0", "", ""),
+        ("pong", "appo", "6", "2.0", DASH, DASH),
+    ]
+    captions = [b.caption for b in compose(results)[1] if isinstance(b, Figure)]
+    assert "How many of 2 games were above a level after which time." in captions
+
+
+def test_names_are_what_differs(tmp_path: Path) -> None:
+    for i, (lr, seed) in enumerate(((0.1, 1), (0.1, 2), (0.2, 1))):
+        name = f"__main__:<lambda>#{i + 13}"
+        run = make_run(tmp_path / f"__main__-lambda-{i + 13}-1", rising(9), name, seed, lr)
+        evaluate(run, 9_000, [1.0])
+    results = read_results([tmp_path])
+    assert results.games == ["own environment"]
+    assert [result.run.name for result in results.all] == [
+        "lr 0.1 · seed 1",
+        "lr 0.1 · seed 2",
+        "lr 0.2",
+    ]
+    assert [row[1:3] for row in tables(results)["Scores"]] == [
+        ("appo, lr 0.1", "2"),
+        ("appo, lr 0.2", "1"),
+    ]
+    twin = tmp_path / "__main__-lambda-16-1"  # the same lines made another environment
+    evaluate(make_run(twin, rising(9), "__main__:<lambda>#16", 1, 0.1), 9_000, [1.0])
+    assert read_results([tmp_path]).games == [f"own environment {i}" for i in (1, 2, 3, 4)]
 
 
 def test_no_runs_and_no_scores_are_said(tmp_path: Path) -> None:
@@ -220,9 +292,10 @@ def test_an_exported_agent_is_reported_without_curves(tmp_path: Path) -> None:
     title, blocks = compose(read_results([tmp_path]))
     assert title == "Report: 2 games"
     assert not [block for block in blocks if isinstance(block, Heading) and "curves" in block.text]
-    assert {figure.caption[:19] for figure in blocks if isinstance(figure, Figure)} == {
-        "Performance profile"
-    }
+    assert [figure.caption[:19] for figure in blocks if isinstance(figure, Figure)] == [
+        "Means over runs; da",
+        "Performance profile",
+    ]
     found = tables(read_results([tmp_path]))
     assert [row[3] for row in found["Scores"]] == ["2.00 ± 1.00", "2.00 ± 1.00"]
     assert len(found["pong"]) > 10  # published scores beside it
@@ -291,7 +364,7 @@ def test_the_file_stands_alone_and_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_pictures_have_a_line_for_each_seed(two_seeds: Path) -> None:
-    (picture, *_) = [b for b in compose(read_results([two_seeds]))[1] if isinstance(b, Figure)]
+    (_, picture, *_) = [b for b in compose(read_results([two_seeds]))[1] if isinstance(b, Figure)]
     lines = re.findall(
         r"stroke: #c2410c; (?:stroke-opacity: [\d.]+; )?stroke-width: [\d.]+", picture.svg
     )

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from colobus.evaluation.scores import Published, compare
+from colobus.evaluation.scores import Published, baselines, compare, normalised, published
 from colobus.report import plots
-from colobus.report.format import Block, Figure, Heading, Table, Text
-from colobus.report.plots import REMARK, public_curves, source_of
+from colobus.report.format import DASH, Block, Figure, Heading, Table, Text
+from colobus.report.plots import REMARK, Line, line_of, public_curves, source_of
 from colobus.report.results import FEW_GAMES, TRAINING_GAMES, Results, RunScore, played, score_at
 from colobus.report.statistics import count, plus_minus
+from colobus.runs.curves import ALL
 from colobus.runs.read import RunFolder
 
 
@@ -90,6 +91,82 @@ def beside_published(results: Results) -> list[Block]:
         "of this report differ in that, all answers."
     )
     return [Heading("Published scores"), Text(said), *blocks]
+
+
+HUMAN, DQN = "a human", "DQN, 2015"
+"""Whose scores stand beside those of a report; DQN's are those of Mnih et al. 2015."""
+
+
+def beside_dqn(results: Results) -> list[Block]:
+    """Return the human-normalised scores of each game beside those of DQN, as bars and a table."""
+    rows: dict[str, dict[str, float]] = {}
+    starts = results.protocol == "human"
+    for game in results.games:
+        found = {one.group: one.human_normalised for one in results.of(game)}
+        known = {group: share for group, share in found.items() if share is not None}
+        theirs = published(game, "dqn_starts" if starts else "dqn_2015")
+        if known and theirs is not None:
+            rows[game] = known | {DQN: normalised(theirs, game, starts) or 0.0}
+    if not rows:
+        return []
+    rows = dict(sorted(rows.items(), key=lambda row: -max(row[1][n] for n in row[1] if n != DQN)))
+    names = [name for name in (*results.groups, DQN) if any(name in row for row in rows.values())]
+    cells = [[f"{row[n]:.0f} %" if n in row else DASH for n in names] for row in rows.values()]
+    table = tuple((game, *own) for game, own in zip(rows, cells, strict=True))
+    said = (
+        "Human-normalised scores: random play is 0 %, a human 100 %. DQN learned from 200 M frames "
+        "of each game (Mnih et al. 2015); how its games were played stands below."
+    )
+    return [
+        Heading("Beside DQN and a human"),
+        Figure(plots.normalised_picture(rows, names), "Means over runs; dashed: a human."),
+        Table(("game", *(f"{name}>" for name in names)), table),
+        Text(said),
+    ]
+
+
+def peaks(results: Results) -> list[Block]:
+    """Return when running scores were highest, and when they passed a human's and DQN's."""
+    rows: list[tuple[str, ...]] = []
+    passed: dict[str, dict[str, list[float]]] = {HUMAN: {}, DQN: {}}
+    counted = 0
+    for game in results.games:
+        pair, dqn = baselines(game), published(game, "dqn_2015")
+        levels = {} if pair is None or dqn is None else {HUMAN: pair[1], DQN: dqn}
+        counted += bool(levels)
+        for group, runs in results.playing(game).items():
+            lines = [line for run in runs if (line := line_of(run, "minutes", "score", ALL)).x]
+            if not lines:
+                continue
+            tops = [int(np.argmax(line.y)) for line in lines]
+            score = np.mean([line.y[top] for line, top in zip(lines, tops, strict=True)])
+            after = np.mean([line.x[top] for line, top in zip(lines, tops, strict=True)])
+            cells = dict.fromkeys(passed, DASH if levels else "")
+            for level, least in levels.items():
+                when = [minutes for line in lines if (minutes := _first_at(line, least)) >= 0]
+                if len(when) == len(lines):
+                    passed[level].setdefault(group, []).append(float(np.mean(when)))
+                    cells[level] = f"{np.mean(when):.1f}"
+            rows.append((game, group, f"{score:.4g}", f"{after:.1f}", *cells.values()))
+    if not rows:
+        return []
+    columns = ("game", "group", "peak>", "minutes to it>", f"to {HUMAN}>", f"to {DQN}>")
+    said = (
+        "Peak: highest running score (mean of the last 50 training games), and the minutes until "
+        "it; then the minutes until the running score was above that of a human and of DQN (a "
+        "dash: it never was, in one run at least). All are means over runs."
+    )
+    blocks: list[Block] = [Heading("Time to the peak"), Table(columns, tuple(rows)), Text(said)]
+    if counted > 1:
+        caption = f"How many of {counted} games were above a level after which time."
+        picture = plots.passed_picture(passed, list(results.groups), counted)
+        blocks.append(Figure(picture, caption))
+    return blocks
+
+
+def _first_at(line: Line, least: float) -> float:
+    """Return where a line is above a height first; -1 if it never is."""
+    return next((x for x, y in zip(line.x, line.y, strict=True) if y > least), -1.0)
 
 
 def published_row(row: Published) -> tuple[str, ...]:

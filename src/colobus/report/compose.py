@@ -11,8 +11,8 @@ import numpy as np
 
 from colobus.evaluation.scores import DECIDES, HARDLY_ABOVE
 from colobus.report import plots
-from colobus.report.baselines import beside_public, beside_published
-from colobus.report.format import Block, Figure, Heading, Table, Text
+from colobus.report.baselines import beside_dqn, beside_public, beside_published, peaks
+from colobus.report.format import DASH, Block, Figure, Heading, Table, Text
 from colobus.report.provenance import differences_in_play, how_measured
 from colobus.report.results import FEW_GAMES, TRAINING_GAMES, Results
 from colobus.report.statistics import (
@@ -76,13 +76,15 @@ def compose(results: Results, now: datetime | None = None) -> tuple[str, list[Bl
     when = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
     blocks: list[Block] = [
         Text(
-            f"{count(len(results.all), 'run')} in {count(len(games), 'game')}, "
+            f"{count(len(results.runs), 'run')} in {count(len(games), 'game')}, "
             f"{count(len(results.groups), 'group')} of settings; written {when}."
         ),
         Text(_which_scores(results)),
         *_summary(results),
+        *beside_dqn(results),
         *_over_games(results),
         *_curves(results),
+        *peaks(results),
         *where_the_time_went(results),
         *beside_public(results),
         *beside_published(results),
@@ -108,7 +110,10 @@ def _which_scores(results: Results) -> str:
                 "how each was played."
             )
     if results.without:
-        said += f" Without such a score, and so not counted: {', '.join(results.without)}."
+        said += (
+            " Without such a score, and so with a dash or a dashed line and not counted: "
+            f"{', '.join(results.without)}."
+        )
     return said
 
 
@@ -123,13 +128,22 @@ def _summary(results: Results) -> list[Block]:
                     "group": one.group,
                     "runs>": str(len(one.results)),
                     "score>": plus_minus(one.score, one.error),
-                    "each run>": ", ".join(f"{score:.4g}" for score in one.scores),
+                    "each run>": ", ".join(
+                        [f"{score:.4g}" for score in one.scores]
+                        + [DASH] * sum(own[1:] == (one.group, game) for own in results.unscored)
+                    ),
                     "human-normalised>": "" if share is None else f"{share:.1f} %",
                     "frames>": f"{one.frames / 1e6:.3g} M",
                     "minutes>": "" if seconds is None else f"{seconds / 60:.1f}",
                     "games a run>": "" if first.games is None else str(first.games),
                 }
             )
+    scored = {(one.group, one.game) for one in results.all}
+    for group, game in dict.fromkeys(own[1:] for own in results.unscored):
+        if (group, game) not in scored:
+            names = dict.fromkeys(("runs>", "score>", "each run>"), DASH)
+            rows.append(dict.fromkeys(rows[0], "") | {"game": game, "group": group} | names)
+    rows.sort(key=lambda row: row["game"])
     said = (
         "Score: mean over runs ± standard error; of a single run, the standard error over its "
         "games. Human-normalised: random play is 0 %, a human 100 %."
@@ -219,18 +233,22 @@ def _improvements(groups: dict[str, dict[str, list[float]]], sure: bool) -> list
 
 
 def _curves(results: Results) -> list[Block]:
-    playing = {game: results.playing(game) for game in results.games}
+    every = sorted({*results.games, *(game for _, _, game in results.unscored)})
+    playing = {game: results.playing(game, unscored=True) for game in every}
     playing = {game: groups for game, groups in playing.items() if _have_curves(groups)}
     if not playing:
         return []
     many = any(len(runs) > 1 for groups in playing.values() for runs in groups.values())
     said = "Mean score of the last 50 training games."
     said += " Thin lines are seeds, thick ones the mean of a group." if many else ""
+    dashed = {run.path for run, _, _ in results.unscored}
+    said += " Dashed lines are runs without an evaluation." if dashed else ""
     blocks: list[Block] = [Heading("Learning curves")]
     if len(playing) > FEW_GAMES:
-        return [*blocks, Figure(plots.many_games_picture(playing, list(results.groups)), said)]
+        picture = plots.many_games_picture(playing, list(results.groups), dashed)
+        return [*blocks, Figure(picture, said)]
     for game, groups in playing.items():
-        blocks.append(Figure(plots.score_picture(groups, game), f"{game}. {said}"))
+        blocks.append(Figure(plots.score_picture(groups, game, dashed), f"{game}. {said}"))
         there = {name for runs in groups.values() for run in runs for name in run.curve.names()}
         names = [name for name in METRICS if name in there or name == SPEED]
         picture = plots.metrics_picture(groups, names)

@@ -11,6 +11,9 @@ from typing import Any
 
 from colobus.evaluation.scores import plain
 
+DASH = "\N{EN DASH}"
+"""What stands for a number that there is not."""
+
 
 @dataclass(frozen=True)
 class Heading:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
@@ -147,16 +147,17 @@ class Line(NamedTuple):
     y: list[float]
 
 
-def score_picture(groups: Groups, game: str) -> str:
+def score_picture(groups: Groups, game: str, dashed: Collection[Path] = ()) -> str:
     """Return the score of a game's runs over steps and over minutes, with the mean of each group.
 
-    Each seed is a thin line. The mean of a group's seeds is drawn as far as all of them came.
+    Each seed is a thin line, dashed for the runs in ``dashed``. The mean of a group's seeds is
+    drawn as far as all of them came.
     """
     with _figure(1, 2, 3.6) as (_, axes, svg):
         for place, (column, label) in enumerate((("steps", "steps"), ("minutes", "minutes"))):
             for number, runs in enumerate(groups.values()):
                 name = list(groups)[number] if place == 0 else None
-                _draw_group(axes[place], runs, column, "score", _colour(number), name)
+                _draw_group(axes[place], runs, column, "score", _colour(number), name, dashed)
             axes[place].set_xlabel(f"{label} of training")
         axes[0].xaxis.set_major_formatter(steps_in_words)
         axes[0].set_ylabel("score, mean of 50 games")
@@ -165,10 +166,12 @@ def score_picture(groups: Groups, game: str) -> str:
     return svg()
 
 
-def many_games_picture(games: Mapping[str, Groups], names: Sequence[str]) -> str:
+def many_games_picture(
+    games: Mapping[str, Groups], names: Sequence[str], dashed: Collection[Path] = ()
+) -> str:
     """Return small pictures of the score over steps, one for each game; colours are by group."""
     small = [(game, groups, "score") for game, groups in games.items()]
-    return _small_pictures(small, names, 1.9, legend=True)
+    return _small_pictures(small, names, 1.9, legend=True, dashed=dashed)
 
 
 def metrics_picture(groups: Groups, names: Sequence[str]) -> str:
@@ -179,14 +182,19 @@ def metrics_picture(groups: Groups, names: Sequence[str]) -> str:
 
 
 def _small_pictures(
-    small: Sequence[tuple[str, Groups, str]], names: Sequence[str], height: float, legend: bool
+    small: Sequence[tuple[str, Groups, str]],
+    names: Sequence[str],
+    height: float,
+    legend: bool,
+    dashed: Collection[Path] = (),
 ) -> str:
     """Return pictures side by side, three in a row: a title, groups, and the metric they show."""
     rows = -(-len(small) // 3)
     with _figure(rows, 3, height * rows + 0.4 * legend) as (figure, axes, svg):
         for place, (title, groups, metric) in enumerate(small):
             for name, runs in groups.items():
-                _draw_group(axes[place], runs, "steps", metric, _colour(names.index(name)), None)
+                colour = _colour(names.index(name))
+                _draw_group(axes[place], runs, "steps", metric, colour, None, dashed)
             axes[place].set_title(title)
             axes[place].xaxis.set_major_formatter(steps_in_words)
         for empty in axes[len(small) :]:
@@ -217,6 +225,59 @@ def public_picture(groups: Groups, game: str, most_frames: int) -> str:
         axes[0].set_ylabel("score")
         axes[0].set_title(game)
         _legend(axes[0], len(groups))
+    return svg()
+
+
+def normalised_picture(rows: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> str:
+    """Return bars of human-normalised scores in per cent, and a line at a human's 100 %.
+
+    Args:
+        rows: for each game the scores by name.
+        names: of all bars of a game, in their order; the last one is grey.
+    """
+    with _figure(1, 1, 1.0 + 0.2 * len(rows) * (len(names) + 0.7)) as (_, axes, svg):
+        high = 0.8 / len(names)
+        for number, name in enumerate(names):
+            own = [(place, row[name]) for place, row in enumerate(rows.values()) if name in row]
+            colour = "#a8a29e" if number == len(names) - 1 else _colour(number)
+            ys = [place + (number + 0.5) * high - 0.4 for place, _ in own]
+            bars = axes[0].barh(ys, [v for _, v in own], high, color=colour, label=name)
+            axes[0].bar_label(bars, [f"{v:,.0f} %" for _, v in own], padding=3, fontsize=7)
+        axes[0].axvline(100, color="#44403c", lw=1, ls="--", label="a human")
+        axes[0].axvline(0, color="#44403c", lw=0.8)
+        axes[0].set_yticks(range(len(rows)), list(rows))
+        axes[0].invert_yaxis()
+        if max((v for row in rows.values() for v in row.values()), default=0.0) > 1000:
+            axes[0].set_xscale("symlog", linthresh=100)
+            axes[0].xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes[0].margins(x=0.1)
+        axes[0].set_xlabel("human-normalised score, per cent (random play is 0)")
+        _legend(axes[0], len(names), always=True)
+    return svg()
+
+
+def passed_picture(
+    panels: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[str], games: int
+) -> str:
+    """Return how many games have reached a level after so many minutes, a panel for each level.
+
+    Args:
+        panels: for each level the minutes at which games reached it, by group.
+        names: of all groups.
+        games: that there are.
+    """
+    with _figure(1, len(panels), 3.0) as (_, axes, svg):
+        every = [m for panel in panels.values() for minutes in panel.values() for m in minutes]
+        for place, (level, panel) in enumerate(panels.items()):
+            for number, name in enumerate(names):
+                minutes = panel.get(name, [])
+                x = [0.0, *sorted(minutes), 1.05 * max(every, default=1.0)]
+                y = [*range(len(minutes) + 1), len(minutes)]
+                axes[place].step(x, y, where="post", color=_colour(number), lw=1.8, label=name)
+            axes[place].set_ylim(0, games + 0.5)
+            axes[place].set_xlabel("minutes of training")
+            axes[place].set_title(f"games above {level}")
+        _legend(axes[0], 2, always=True)
     return svg()
 
 
@@ -261,17 +322,22 @@ def mean_line(lines: Sequence[Line]) -> Line:
 
 
 def _draw_group(
-    axes: Any, runs: Sequence[RunFolder], along: str, name: str, colour: str, label: str | None
+    axes: Any,
+    runs: Sequence[RunFolder],
+    along: str,
+    name: str,
+    colour: str,
+    label: str | None,
+    dashed: Collection[Path] = (),
 ) -> None:
-    lines = [line for run in runs if len((line := line_of(run, along, name)).x) > 1]
-    if not lines:
-        return
-    if len(lines) == 1:
-        axes.plot(*lines[0], color=colour, lw=1.5, label=label)
-        return
-    for line in lines:
-        axes.plot(*line, color=colour, lw=0.7, alpha=0.45)
-    axes.plot(*mean_line(lines), color=colour, lw=2, label=label)
+    found = [(line, run) for run in runs if len((line := line_of(run, along, name)).x) > 1]
+    thin = {"lw": 1.5, "label": label} if len(found) == 1 else {"lw": 0.7, "alpha": 0.45}
+    styles = ["--" if run.path in dashed else "-" for _, run in found]
+    for (line, _), style in zip(found, styles, strict=True):
+        axes.plot(*line, color=colour, ls=style, **thin)
+    if len(found) > 1:
+        mean, style = mean_line([line for line, _ in found]), min(styles, key=len)
+        axes.plot(*mean, color=colour, ls=style, lw=2, label=label)
 
 
 def _name_ends(axes: Any, ends: Sequence[tuple[float, float, str]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from colobus.report.format import Block, Heading, Table, Text, as_csv
+from colobus.report.format import DASH, Block, Heading, Table, Text, as_csv
 from colobus.report.results import TRAINING_GAMES, Results, RunScore, played
 from colobus.report.statistics import count, plus_minus
 from colobus.runs.listing import differences, in_words
@@ -32,6 +32,12 @@ def how_measured(results: Results) -> list[Block]:
             "machine": machine_line(result.run),
         }
         for result in results.all
+    ]
+    rows += [
+        dict.fromkeys(rows[0], "")
+        | {"run": run.name, "group": group, "score>": DASH, "machine": machine_line(run)}
+        | {"seed>": "" if run.seed is None else str(run.seed), "protocol": "not evaluated so"}
+        for run, group, _ in results.unscored
     ]
     blocks: list[Block] = [
         Heading("How every number was measured"),

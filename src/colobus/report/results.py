@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +17,16 @@ from colobus.envs.make import is_atari
 from colobus.evaluation.scores import normalised
 from colobus.report.statistics import standard_error
 from colobus.runs.curves import Row
-from colobus.runs.listing import SAME_AGENT, Runs, check_places, grouped, told_apart
+from colobus.runs.listing import (
+    SAME_AGENT,
+    Runs,
+    check_places,
+    grouped,
+    is_nameless,
+    run_names,
+    title_of,
+    told_apart,
+)
 from colobus.runs.read import EvaluationFile, RunFolder
 
 KEPT = 2000
@@ -46,11 +55,7 @@ class RunScore:
     steps: int  # learned from
     seconds: float | None  # of training
     evaluation: EvaluationFile | None
-
-    @property
-    def game(self) -> str:
-        """The game's name."""
-        return self.run.game
+    game: str
 
     @property
     def frames(self) -> int:
@@ -135,12 +140,17 @@ class Results:
     groups: dict[str, tuple[RunFolder, ...]]
     protocol: str
     all: tuple[RunScore, ...]
-    without: tuple[str, ...]  # names of runs that have no score yet
+    unscored: tuple[tuple[RunFolder, str, str], ...]  # runs without a score, their group and game
 
     @property
     def games(self) -> list[str]:
         """Names of all games with a result, in order."""
         return sorted({result.game for result in self.all})
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """Names of the runs that have no score."""
+        return tuple(run.name for run, _, _ in self.unscored)
 
     def of(self, game: str) -> list[GameSummary[RunScore]]:
         """Return the results in a game, one for each group that played it."""
@@ -162,9 +172,21 @@ class Results:
                 found.setdefault(result.game, []).append(share / 100)
         return dict(sorted(found.items()))
 
-    def playing(self, game: str) -> dict[str, list[RunFolder]]:
-        """Return the runs of a game by group, without groups that did not play it."""
-        return {one.group: [result.run for result in one.results] for one in self.of(game)}
+    def playing(self, game: str, unscored: bool = False) -> dict[str, list[RunFolder]]:
+        """Return the runs of a game by group, without groups that did not play it.
+
+        Args:
+            game: that they play.
+            unscored: with those that have no score.
+        """
+        found: dict[str, list[RunFolder]] = {}
+        for one in self.all:
+            if one.game == game:
+                found.setdefault(one.group, []).append(one.run)
+        for run, group, own in self.unscored if unscored else ():
+            if own == game:
+                found.setdefault(group, []).append(run)
+        return {group: found[group] for group in self.groups if group in found}
 
 
 def read_results(places: Sequence[Path], protocol: str = "") -> Results:
@@ -187,12 +209,19 @@ def read_results(places: Sequence[Path], protocol: str = "") -> Results:
         raise ColobusError(f"{where}: no run there; name a folder that colobus train made")
     for run in runs:
         run.refresh()
+    for run, name in zip(runs, run_names(runs), strict=True):
+        run.name = name
     chosen = protocol or usual_protocol(runs)
     groups = methods(runs)
     of = {run.path: name for name, members in groups.items() for run in members}
     policies = {name: usual_policy(members, chosen) for name, members in groups.items()}
-    named = [(run, of[run.path]) for run in runs]
-    results = [r for run, name in named if (r := _result(run, name, chosen, policies[name]))]
+    games = titles(groups)
+    named = [(run, of[run.path], games[run.game]) for run in runs]
+    results = [
+        result
+        for run, group, game in named
+        if (result := _result(run, group, game, chosen, policies[group]))
+    ]
     if not results:
         asked = f" by protocol {protocol}" if protocol else ""
         raise ColobusError(
@@ -200,8 +229,22 @@ def read_results(places: Sequence[Path], protocol: str = "") -> Results:
             f"{program()} eval RUN"
         )
     have = {result.run.path for result in results}
-    without = tuple(run.name for run in runs if run.path not in have)
-    return Results(tuple(runs), groups, chosen, tuple(results), without)
+    unscored = tuple(one for one in named if one[0].path not in have)
+    return Results(tuple(runs), groups, chosen, tuple(results), unscored)
+
+
+def titles(groups: Mapping[str, Sequence[RunFolder]]) -> dict[str, str]:
+    """Return what each game is called, by its name in settings.
+
+    Environments of lambdas are one game, unless two runs of a group have the same seed: then the
+    same lines have made different environments.
+    """
+    own = [[run for run in runs if is_nameless(run.game)] for runs in groups.values()]
+    names = sorted({run.game for runs in own for run in runs})
+    one = all(len({run.seed for run in runs}) == len(runs) for runs in own)
+    every = {run.game: run.game for runs in groups.values() for run in runs}
+    number = {name: "" if one or len(names) == 1 else f" {i + 1}" for i, name in enumerate(names)}
+    return every | {name: title_of(name) + number[name] for name in names}
 
 
 def usual_protocol(runs: Sequence[RunFolder]) -> str:
@@ -219,8 +262,8 @@ def methods(runs: Sequence[RunFolder]) -> dict[str, tuple[RunFolder, ...]]:
     firsts = [members[0] for members in groups]
     names = told_apart([run.algorithm or "unknown" for run in firsts], firsts, SAME_METHOD, ", ")
     return {
-        name if names.count(name) == 1 else f"{name} ({i + 1})": tuple(members)
-        for i, (name, members) in enumerate(zip(names, groups, strict=True))
+        name if names.count(name) == 1 else f"{name}, {members[0].name}": tuple(members)
+        for name, members in zip(names, groups, strict=True)
     }
 
 
@@ -234,7 +277,7 @@ def usual_policy(runs: Sequence[RunFolder], protocol: str) -> str:
     return min(counts, key=lambda p: (-counts[p], p == "greedy", p)) if counts else ""
 
 
-def _result(run: RunFolder, group: str, protocol: str, policy: str) -> RunScore | None:
+def _result(run: RunFolder, group: str, game: str, protocol: str, policy: str) -> RunScore | None:
     """Return a run's score by a protocol and policy; None if it has none.
 
     It is that of the evaluation after the most steps, and of those the one of most games.
@@ -245,14 +288,14 @@ def _result(run: RunFolder, group: str, protocol: str, policy: str) -> RunScore 
             return None
         last, seconds = rows[-1], rows[-1]["seconds"]
         score, steps, games = last["score"], int(last["steps"]), min(int(last.get("games", 50)), 50)
-        return RunScore(run, group, score, None, games, protocol, steps, seconds, None)
+        return RunScore(run, group, score, None, games, protocol, steps, seconds, None, game)
     own = [one for one in run.evaluations if one.protocol == protocol and one.policy == policy]
     if not own:
         return None
     one = own[-1]
     seconds_of = one.seconds if one.seconds is not None else seconds_at(run.curve.rows, one.steps)
     return RunScore(
-        run, group, one.mean, one.error, one.games, protocol, one.steps, seconds_of, one
+        run, group, one.mean, one.error, one.games, protocol, one.steps, seconds_of, one, game
     )
 
 

@@ -159,6 +159,10 @@ def title_of(game: str) -> str:
     return "own environment" if is_nameless(game) else game
 
 
+FEW = 3
+"""Settings in a name, unless more of them tell it from others."""
+
+
 def told_apart(
     names: Sequence[str], runs: Sequence[RunFolder], ignored: tuple[str, ...], between: str
 ) -> list[str]:
@@ -179,9 +183,15 @@ def told_apart(
             for k, row in rows.items()
             if not k.startswith(ignored) and not all(map(is_nameless, row))
         }
-        for column, i in enumerate(places):
-            said = [f"{k.rpartition('.')[2]} {in_words(v[column])}" for k, v in rows.items()]
-            found[i] = between.join([name, ", ".join(said[:3])]) if said else name
+        last = [key.rpartition(".")[2] for key in rows]
+        said = [
+            [f"{key} {in_words(value)}" for key, value in zip(last, values, strict=True)]
+            for values in zip(*rows.values(), strict=True)
+        ]
+        tell = [len({*map(tuple, (words[:n] for words in said))}) for n in range(len(rows) + 1)]
+        enough = max(tell.index(tell[-1]), FEW)
+        for i, words in zip(places, said, strict=bool(rows)):
+            found[i] = between.join([name, ", ".join(words[:enough])])
     return found
 
 
