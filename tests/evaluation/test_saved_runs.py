@@ -28,12 +28,12 @@ from colobus.core.types import Version
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.scores import baselines
-from colobus.evaluation.zoo import CLONE, place_of
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import FlatParameters
 from colobus.report.statistics import plus_minus
 from colobus.roles.parameters.server import ParameterServer
 from colobus.roles.tracker import StopRule, Tracker
+from colobus.runs.zoo import CLONE, place_of
 from colobus.runtime.threads import Inline
 from colobus.training.run import train
 from colobus.training.saving import SliceSaver, aux_at

@@ -14,8 +14,8 @@ from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
 from colobus.core.program import program
-from colobus.evaluation.zoo import place_of
 from colobus.runs.folder import is_run
+from colobus.runs.zoo import place_of
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -147,7 +147,7 @@ def check_starts(protocol: str, starts: Path | None) -> None:
 def run_of(path: Path) -> Path:
     """Return the folder of a run or an exported agent, given that folder or a file of tensors.
 
-    As `colobus.evaluation.exported.find_files`, which needs torch.
+    As `colobus.runs.exported.find_files`, which needs torch.
     """
     if path.suffix != TENSORS:
         return path

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import tyro
@@ -50,9 +51,13 @@ from colobus.experiment.settings import (
 from colobus.nets.config import NetworkSettings
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.tracker import StopRule, TrackerSettings
+from colobus.runs.config import read_config
+from colobus.runs.exported import find_files
+from colobus.runs.zoo import place_of
 from colobus.runtime.devices import Devices, is_gpu
 from colobus.runtime.groups import Cluster
 from colobus.runtime.system import usable_cores
+from colobus.training.warm import with_network
 
 SHORT = (
     *("name", "env", "seed", "seeds", "deterministic", "steps", "minutes", "until_score", "cores"),
@@ -122,7 +127,9 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     asked = bool(HELP & set(args))
     first = args[0] if args and not args[0].startswith("-") else ""
     env = value_of("--env", args)
-    name = first or env or default_game or ("pong" if asked else "")
+    source = value_of("--from", args)
+    theirs = read_config(find_files(place_of(Path(source)))[0], given=("game",)) if source else None
+    name = first or env or default_game or (theirs.name if theirs else "pong" if asked else "")
     if not name:
         raise ColobusError(
             f"colobus {command}: which game or preset? name it first, such as: "
@@ -131,11 +138,13 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     seen = GameSettings(
         env_kwargs=values_of("--env-kwargs", args), observe=value_of("--observe", args, -1)
     )
-    base, note = preset(name, seen)
+    alone = theirs is not None and not (first or env)
+    base, note = (theirs.experiment, "") if theirs and alone else preset(name, seen)
     if first and env:
         base, note = in_environment(base, env, seen)
     if algorithm := value_of("--algorithm", args):
         base = with_algorithm(base, algorithm)
+    base = with_network(base, theirs) if theirs else base
     stop = base.stop if asked else StopRule()
     other = "breakout" if name != "breakout" else "pong"
     about = (
@@ -262,7 +271,7 @@ def experiment_of(flags: ExperimentFlags, base: Experiment) -> Experiment:
 def flag_in_group(name: str) -> str:
     """Return the flag of ``name`` or ``group.name``."""
     group, _, own = name.rpartition(".")
-    return "--algorithm" if own == "algorithm_class" else flag(own, group)
+    return "--algorithm" if own == "algorithm_class" else flag(own.rstrip("_"), group)
 
 
 def check_cluster_flags(cluster: Cluster, on: str) -> None:

@@ -15,7 +15,7 @@ from colobus.cli.flags import parse, print_json
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
 from colobus.core.program import program
-from colobus.evaluation.zoo import place_of
+from colobus.runs.zoo import place_of
 
 if TYPE_CHECKING:
     from colobus.cli.display import Printer

@@ -30,8 +30,6 @@ from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_ab
 from colobus.core.errors import ColobusError, printable
 from colobus.core.fields import shown
 from colobus.envs.make import make_games
-from colobus.evaluation.exported import find_files
-from colobus.evaluation.zoo import place_of
 from colobus.experiment.check import differing
 from colobus.experiment.memory import memory as estimate
 from colobus.experiment.presets import NOTES, PRESETS
@@ -39,7 +37,9 @@ from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network
 from colobus.ops.flat import Layout
 from colobus.runs.config import check_of, read_config
+from colobus.runs.exported import find_files
 from colobus.runs.folder import CHECKPOINTS, CONFIG, is_run, runs_in
+from colobus.runs.zoo import place_of
 from colobus.runtime.graph import Node, RoleGraph
 from colobus.runtime.system import peak_memory
 from colobus.training.start import Start, check_game, make_network

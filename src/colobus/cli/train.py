@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import tyro
+
 from colobus.cli.display import Display, Printer, earlier_curve
 from colobus.cli.experiment_flags import (
     STOP_FLAGS,
@@ -29,11 +31,11 @@ from colobus.runs.config import check_of, read_config
 from colobus.runs.folder import CHECKPOINTS, FILM, check_new, free_folder, slug
 from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster
-from colobus.training.callbacks import Callbacks
 from colobus.training.run import Result, train
 from colobus.training.runtimes import RuntimeName, launcher
 from colobus.training.start import may_go_on
 from colobus.training.tracking import TrackerName, tracking
+from colobus.training.warm import read_weights
 from colobus.training.words import (
     already_over,
     has_checkpoint,
@@ -62,6 +64,9 @@ class Train(ExperimentFlags):
     seeds: Annotated[int, Range(1, 1000)] = 1
     """Train so many times, one run after the other, with the seeds from --seed on; then write a
     report over all of them. The same command goes on where it stopped."""
+    from_: Annotated[str, tyro.conf.arg(name="from")] = ""
+    """Begin a new run with the weights of this one (its newest checkpoint, or the best if that is
+    worse), of an exported folder or of zoo:NAME; the network's settings are those it has there."""
     on: RuntimeName = "threads"
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
     devices: Devices = field(default_factory=Devices)
@@ -107,6 +112,8 @@ def main(args: Sequence[str]) -> int:
         raise ColobusError(
             f"--seeds {wanted.flags.seeds} with --resume: give the command that began them again"
         )
+    if resumed and wanted.flags.from_ and not either:
+        raise ColobusError(f"--from {wanted.flags.from_}: has an effect only in a new run")
     if wanted.note:
         printer.line(wanted.note)
     if resumed and (over := already_over(folder, wanted.experiment.stop, check_of(config))):
@@ -118,11 +125,14 @@ def main(args: Sequence[str]) -> int:
             print_json(told)
         return 0
     again = how_to_go_on(args, either or resumed is not None, folder, launched(wanted.flags))
+    weights = None
+    if wanted.flags.from_ and not resumed:
+        weights = read_weights(wanted.flags.from_, printer.line)
     tracked = tracking(wanted.flags.track, wanted.experiment, folder, printer.line)
+    where = (folder, name, resumed is not None, again)
     with tracked as callbacks, Interrupts(say=printer.line) as interrupts:
-        return _train(
-            wanted, folder, name, resumed is not None, again, printer, interrupts, callbacks
-        )
+        more = {"callbacks": callbacks, "weights": weights}
+        return _train(wanted, *where, printer, interrupts, more)
 
 
 def train_seeds(wanted: Wanted, printer: Printer) -> int:
@@ -140,6 +150,8 @@ def train_seeds(wanted: Wanted, printer: Printer) -> int:
     suite = Suite(folder, (game,), flags.seeds, base, wanted.name, "training", FINAL_GAMES, first)
     how: dict[str, Any] = {"cluster": flags.cluster, "on": flags.on, "devices": flags.devices}
     how["track"] = flags.track
+    if flags.from_:
+        how["weights"] = read_weights(flags.from_, printer.line)
     return run_suite(suite, flags.json, report=True, **how)
 
 
@@ -173,10 +185,10 @@ def _train(
     again: str,
     printer: Printer,
     interrupts: Interrupts,
-    callbacks: Callbacks,
+    more: dict[str, Any],
 ) -> int:
     """Train, then finish; a signal ends either in good order."""
-    result = _learn(wanted, folder, name, resume, again, printer, interrupts, callbacks)
+    result = _learn(wanted, folder, name, resume, again, printer, interrupts, more)
     failure: Exception | None = None
     status, stopped = result.status, bool(interrupts.signal)
     if stopped and has_checkpoint(folder):  # half an update counts already, but cannot be kept
@@ -221,7 +233,7 @@ def _learn(
     again: str,
     printer: Printer,
     interrupts: Interrupts,
-    callbacks: Callbacks,
+    more: dict[str, Any],
 ) -> Result:
     """Train with the display on; signals wait for the edges where nothing is lost."""
     experiment = wanted.experiment
@@ -247,7 +259,7 @@ def _learn(
                 cluster=wanted.flags.cluster,
                 on=wanted.flags.on,
                 devices=wanted.flags.devices,
-                callbacks=callbacks,
+                **more,
             )
         except (Stalled, RoleFailed) as error:
             said = f"; go on with: {again}" if has_checkpoint(folder) else ""

@@ -111,7 +111,7 @@ class Play(AgentFlags):
 def play(args: Sequence[str]) -> int:
     """Run the command until Ctrl-C; return its exit code."""
     flags = parse(Play, "play", args)
-    from colobus.evaluation.zoo import place_of
+    from colobus.runs.zoo import place_of
 
     source = check_source(place_of(flags.run))
     server = server_for("play")

@@ -20,13 +20,13 @@ from colobus.core.functions import Function, MakeEnv, check_callable, name_of
 from colobus.core.types import Floats, Frames, Ints
 from colobus.envs.api import GameSettings
 from colobus.envs.make import agents, frame_type, planes
-from colobus.evaluation.exported import find_files, unpacked
-from colobus.evaluation.zoo import place_of
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
 from colobus.runs.best import pick_checkpoint
 from colobus.runs.config import check_of, read_config
+from colobus.runs.exported import find_files, unpacked
 from colobus.runs.folder import CONFIG
+from colobus.runs.zoo import place_of
 from colobus.runtime.devices import CPU, find_device
 from colobus.training.start import check_frames, check_game, statistics_of
 

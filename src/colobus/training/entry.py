@@ -30,6 +30,7 @@ from colobus.training.callbacks import Callbacks
 from colobus.training.pace import ProgressLine
 from colobus.training.start import may_go_on
 from colobus.training.tracking import TrackerName, tracking
+from colobus.training.warm import read_weights, with_network
 from colobus.training.words import how_it_stopped, how_it_went, opening
 
 
@@ -66,6 +67,7 @@ def train(
     seed: int | None = None,
     resume: str | Path | None = None,
     resume_or_start: bool = False,
+    from_run: str | Path | None = None,
     on_update: Callable[[Status], object] | None = None,
     on_episode: Callable[[Episode], object] | None = None,
     on_checkpoint: Callable[[Path], object] | None = None,
@@ -104,6 +106,8 @@ def train(
             ``what`` and ``out``. Only the stop rule, checkpoints and sidecars may be changed.
         resume_or_start: go on with the run in ``out`` (default: the last of runs/NAME-1, NAME-2 …),
             or begin it if there is nothing to go on from: the same call twice goes on.
+        from_run: begin with the weights of this run, checkpoint or exported folder, or of
+            ``zoo:NAME``. The network has the settings it has there; all others may differ.
         on_update: called about twice a second with the status of the run.
         on_episode: called with every episode that has ended.
         on_checkpoint: called with the path of every new checkpoint.
@@ -136,8 +140,9 @@ def train(
     check_callable(make_env=make_env)
     if make_env is not None and env is not None:
         raise ColobusError(f"env {env!r} with make_env: both say which environment; leave out one")
+    weights = None
     if resume is not None:
-        if what is not None or out is not None or env is not None or resume_or_start:
+        if resume_or_start or not all(each is None for each in (what, out, env, from_run)):
             raise ColobusError(
                 "resume: the run has its own settings and folder; leave out the rest"
             )
@@ -145,11 +150,16 @@ def train(
         config = read_config(folder, given=() if make_env is None else ("game",))
         name, base = config.name, config.experiment
     else:
-        base, own, note = _experiment(
-            what, env if make_env is None else name_of(make_env), _seen(wanted)
-        )
+        env = env if make_env is None else name_of(make_env)
+        weights = None if from_run is None else read_weights(from_run, log)
+        if weights is not None and what is env is None:
+            base, own, note = weights.config.experiment, weights.config.name, ""
+        else:
+            base, own, note = _experiment(what, env, _seen(wanted))
         if note:
             log(note)
+        if weights is not None and not isinstance(what, Experiment):
+            base = with_network(base, weights.config)
         name = name or own
         folder = free_folder(name, resume_or_start) if out is None else Path(out)
         if resume_or_start and may_go_on(folder, log):
@@ -183,6 +193,7 @@ def train(
             cluster=cluster,
             callbacks=told,
             devices=Devices(device, act_device, cuda_graphs, act_with),
+            weights=weights if resume is None else None,
         )
     if progress:
         again = f"colobus.train(resume={str(folder)!r})"

@@ -38,6 +38,7 @@ from colobus.training.saving import Saver, load_buffers, load_exactly, save_last
 from colobus.training.sidecars import SidecarProcesses
 from colobus.training.start import begin_again, begin_new
 from colobus.training.topology import make_graph
+from colobus.training.warm import Weights
 
 Watch = Callable[[Status, Sequence[RoleState]], None]
 """Takes the status of the run and what its active roles do, to show them."""
@@ -87,6 +88,7 @@ def train(
     devices: Devices | None = None,
     on: RuntimeName | None = None,
     make: Callable[..., RoleGraph] = make_graph,
+    weights: Weights | None = None,
 ) -> Result:
     """Train until a stop rule holds, a role fails, a callback asks for the end, or Ctrl-C.
 
@@ -104,6 +106,7 @@ def train(
         devices: that learn and act.
         on: name of the runtime (default: Ray with a cluster, else threads).
         make: makes the graph of the roles, for experiments that change some of them.
+        weights: that a new run begins with, instead of new ones.
 
     Raises:
         ColobusError: if a setting is out of range, the folder is not empty or in use by another
@@ -127,7 +130,8 @@ def train(
         stack.enter_context(held(folder, resume, log))
         host.join(experiment, stack, log)
         if before is None:
-            config, start, games = begin_new(experiment, name, placement, host.remote, log)
+            given = (placement, host.remote, log, weights)
+            config, start, games = begin_new(experiment, name, *given)
         else:
             config, start, games = before, begin_again(folder, before, log), None
         plan = Plan(experiment, folder, config, start, games, began, make, placement, log)

@@ -52,6 +52,7 @@ from colobus.runtime.devices import CPU, Placement, describe_devices
 from colobus.runtime.system import ACTORS, be_nicer, describe_machine
 from colobus.runtime.threads import PAUSES, RESTARTS
 from colobus.training.saving import cut_lines, origin_of, states_of
+from colobus.training.warm import Weights
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,11 @@ def begin(
     games: list[Games] | None = None,
     device: torch.device = CPU,
     log: Callable[[str], None] = print,
+    weights: Weights | None = None,
 ) -> Start:
     """Start a new run: play random games to measure the input, and choose the precision.
+
+    The input statistics of other weights come with them, and nothing is played.
 
     Args:
         experiment: all settings.
@@ -112,10 +116,11 @@ def begin(
             their place where an environment raised an error.
         device: that learns.
         log: takes lines for the user.
+        weights: that the run begins with, instead of new ones.
     """
     games = open_games(experiment) if games is None else games
     first = games[0]
-    rounds = experiment.shape.random_steps // sum(g.count for g in games)
+    rounds = experiment.shape.random_steps // sum(g.count for g in games) if not weights else 0
     with ThreadPoolExecutor(len(games)) as threads:
         played = [
             threads.submit(_play_randomly, experiment, games, i, rounds, log)
@@ -127,7 +132,21 @@ def begin(
     gym = is_gym(experiment.games.game)
     floor = floor_of(frames, planes(experiment.games)) if gym else FLOOR
     statistics, origin = measure_input(frames, floor), Origin(steps=steps)
-    return Start(statistics, first.actions, precision, steps=steps, origin=origin)
+    start = Start(statistics, first.actions, precision, steps=steps, origin=origin)
+    if weights is None:
+        return start
+    start = replace(start, statistics=statistics_of(weights.checkpoint))
+    there, here = start.statistics.mean.shape, statistics.mean.shape
+    if there != here:
+        raise ColobusError(
+            f"--from {weights.said}: its agent sees {_in_words(there)}, this run's environment "
+            f"shows {_in_words(here)}"
+        )
+    return replace(start, parameters=weights.taken(make_network(experiment, start), experiment))
+
+
+def _in_words(shape: tuple[int, ...]) -> str:
+    return f"{shape[1]} numbers" if shape[0] == 1 else f"frames of {shape[0]}x{shape[1]}"
 
 
 def begin_new(
@@ -136,6 +155,7 @@ def begin_new(
     placement: Placement,
     remote: bool,
     log: Callable[[str], None],
+    weights: Weights | None = None,
 ) -> tuple[Config, Start, list[Games] | None]:
     """Play random games to measure the input of a new run.
 
@@ -145,6 +165,7 @@ def begin_new(
         placement: the devices of the run.
         remote: whether the roles live in other processes, where actors open their own games.
         log: takes lines for the user.
+        weights: that the run begins with, instead of new ones.
 
     Returns:
         What stands in ``config.json``, the start, and games that are open.
@@ -159,8 +180,11 @@ def begin_new(
         )
     games = open_games(experiment, 1 if remote else None)
     # in other processes actors compute on CPUs, and this host may have no GPU
-    start = begin(experiment, games, placement.act if remote else placement.learn, log)
+    start = begin(experiment, games, placement.act if remote else placement.learn, log, weights)
     about = {"run": new_run(), **describe_machine(), "precision": start.precision}
+    if weights is not None:
+        about["from"] = weights.in_words(start.parameters or {})
+        log(about["from"])
     about |= describe_devices(placement, on_ray=remote)
     config = Config(name, experiment, start.actions, about)
     return config, replace(start, run=identity(config)), games

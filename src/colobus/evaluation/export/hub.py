@@ -22,12 +22,12 @@ from colobus.core.functions import NoPictures
 from colobus.envs.make import gymnasium_id, is_atari
 from colobus.evaluation.agent import Agent, load
 from colobus.evaluation.evaluator import Progress, evaluate
-from colobus.evaluation.exported import MODEL, Weights, find_files, packed
 from colobus.evaluation.films.player import Film, record
 from colobus.evaluation.protocols import Evaluation
 from colobus.evaluation.scores import plain
 from colobus.experiment.settings import algorithm_name
 from colobus.runs.config import Config, read_config
+from colobus.runs.exported import MODEL, Weights, find_files, packed
 from colobus.runs.folder import CONFIG, EVALUATION
 
 GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "replay", "stop")
@@ -204,7 +204,7 @@ def export_folder(
         agent: that is exported.
         source: what it was loaded from.
         folder: to make.
-        weights: how the weights are saved, see `colobus.evaluation.exported.packed`.
+        weights: how the weights are saved, see `colobus.runs.exported.packed`.
         protocol: of the evaluation in the model card; None for no evaluation.
         episodes: games to play; by default those of the protocol.
         film_seconds: length of the film at most; 0 for none.

@@ -86,7 +86,7 @@ def _before(folder: Path, config: Config, last: Checkpoint, device: str) -> Agen
     """Return the agent of version 0: of its checkpoint, or made again from the seed."""
     for path in list_checkpoints(folder)[:1]:
         try:
-            if read_about(path).version == 0:
+            if read_about(path).version == 0 or "from" in config.about:
                 return load(path, device=device)
         except ColobusError:
             pass

@@ -1,0 +1,125 @@
+"""A new run that begins with the weights of another one: what is taken over, and what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from colobus.core.checkpoint import Checkpoint, read_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.envs.make import action_names, is_atari
+from colobus.experiment.check import differing
+from colobus.experiment.settings import Experiment
+from colobus.nets.network import Network
+from colobus.runs.best import pick_checkpoint
+from colobus.runs.config import Config, check_of, read_config
+from colobus.runs.exported import find_files, unpacked
+from colobus.runs.zoo import place_of
+
+SEEN = ("size", "colour", "downscale", "frame_skip")
+"""Settings of a game that decide what an agent sees."""
+
+HEADS = ("heads.", "auxiliary.")
+"""Beginnings of the names of what may be new: it depends on the actions and on the algorithm."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights that a run begins with.
+
+    Args:
+        said: which they are, as the user named them.
+        config: of the run that learned them.
+        checkpoint: that has them.
+    """
+
+    said: str
+    config: Config
+    checkpoint: Checkpoint
+
+    def taken(self, net: Network, experiment: Experiment) -> dict[str, torch.Tensor]:
+        """Return the parameters of a new run by name.
+
+        Args:
+            net: of the new run, with initial weights; those that do not fit are kept.
+            experiment: of the new run.
+
+        Raises:
+            ColobusError: if more than heads is of another shape; names tensor and settings.
+        """
+        found = self.checkpoint.group("parameter")
+        own = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
+        new = {name for name, values in own.items() if values.shape != _shape(found, name)}
+        for name in sorted(new | (found.keys() - own.keys())):
+            if not name.startswith(HEADS):
+                network = replace(experiment, network=self.config.experiment.network)
+                flags = ", ".join(differing(experiment, network))
+                raise ColobusError(
+                    f"--from {self.said}: does not fit: {name} is {_words(found, name)} there and "
+                    f"{_words(own, name)} here" + (f"; leave out {flags}" if flags else "")
+                )
+        if self._other_actions(experiment):
+            new |= _of_actions(experiment, self.config.actions)
+        return own | {name: found[name] for name in own if name not in new}
+
+    def in_words(self, parameters: dict[str, torch.Tensor]) -> str:
+        """Return what the parameters of a run are, of which others than the weights are new."""
+        found = self.checkpoint.group("parameter")
+        new = [name for name, values in parameters.items() if found.get(name) is not values]
+        said = f"beginning with the weights of {self.said} after {self.checkpoint.steps:,} steps"
+        return f"{said}; new: {', '.join(new)}" if new else said
+
+    def _other_actions(self, experiment: Experiment) -> bool:
+        """Return whether an action of the same number is another one, in Atari games."""
+        both = self.config.experiment.games, experiment.games
+        if not all(is_atari(games.game) for games in both):
+            return False
+        return action_names(both[0]) != action_names(both[1])
+
+
+def _shape(tensors: dict[str, torch.Tensor], name: str) -> torch.Size | None:
+    return tensors[name].shape if name in tensors else None
+
+
+def _words(tensors: dict[str, torch.Tensor], name: str) -> str:
+    return str(list(tensors[name].shape)) if name in tensors else "missing"
+
+
+def _of_actions(experiment: Experiment, actions: int) -> set[str]:
+    """Return the names of the heads' tensors whose shapes depend on the number of actions."""
+    sizes = []
+    for count in (actions, actions + 1):
+        heads = experiment.algorithm.heads(count, experiment.network.width)
+        tensors = {n: head.named_parameters() for n, head in heads.items()}
+        sizes.append({f"heads.{n}.{k}": p.shape for n, each in tensors.items() for k, p in each})
+    return {name for name, shape in sizes[0].items() if shape != sizes[1][name]}
+
+
+def read_weights(source: str | Path, log: Callable[[str], None]) -> Weights:
+    """Return the weights of a run, of a checkpoint's file, of an exported folder or of the zoo.
+
+    Of a run they are those that `colobus.load` would play with.
+
+    Raises:
+        ColobusError: if there are none.
+    """
+    folder, file = find_files(place_of(Path(source)))
+    config = read_config(folder, given=("game",))
+    if file is None:
+        _, checkpoint = pick_checkpoint(folder, "", check_of(config), log)
+    else:
+        checkpoint = read_checkpoint(file, check_of(config))
+    return Weights(str(source), config, unpacked(checkpoint))
+
+
+def with_network(experiment: Experiment, config: Config) -> Experiment:
+    """Return an experiment with the network of another run, and what its agent sees of games."""
+    theirs = config.experiment
+    network = replace(theirs.network, precision=experiment.network.precision)
+    seen = {name: getattr(theirs.games, name) for name in SEEN}
+    both = is_atari(theirs.games.game) and is_atari(experiment.games.game)
+    games = replace(experiment.games, **seen) if both else experiment.games
+    return replace(experiment, network=network, games=games)

@@ -1,0 +1,188 @@
+"""Warm starts: what is taken over from another run, what is new, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+
+import colobus
+from colobus.cli.main import run as command
+from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
+from colobus.core.errors import ColobusError
+from colobus.evaluation.export.hub import export_folder
+from colobus.evaluation.films.milestones import milestones
+from colobus.experiment.settings import settings_of
+from colobus.ops.flat import Layout
+from colobus.runs.config import read_config
+from colobus.training.start import begin, make_network
+from colobus.training.topology import make_graph
+from colobus.training.warm import read_weights
+from helpers import gym_toys
+
+QUIET: dict[str, Any] = {"tensorboard": False, "progress": False, "log": lambda _line: None}
+
+
+class Further(gym_toys.Walk):
+    """A walk with an action more."""
+
+    action_space = spaces.Discrete(3)
+
+
+class Wider(gym_toys.Walk):
+    """A walk that sees a number more."""
+
+    observation_space = spaces.Box(-9, 9, (3,), "float32")
+
+    def _seen(self) -> Any:
+        return [*super()._seen(), 0.0]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a walk, with a hidden layer of 24."""
+    folder = tmp_path_factory.mktemp("source") / "run"
+    colobus.train(make_env=gym_toys.Walk, out=folder, steps=2_000, width=24, **QUIET)
+    return folder
+
+
+def first(run: Path) -> dict[str, torch.Tensor]:
+    """Return the parameters of the first checkpoint."""
+    return read_checkpoint(list_checkpoints(run / "checkpoints")[0]).group("parameter")
+
+
+def of(run: Path) -> dict[str, torch.Tensor]:
+    return newest_checkpoint(run / "checkpoints")[1].group("parameter")
+
+
+STILL: dict[str, Any] = {"steps": 1, "lr": 1e-30, "kl_adjust": 1.0}
+"""An update that moves nothing."""
+
+
+def test_weights_and_statistics_are_taken_over_and_all_else_begins(
+    source: Path, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    more = QUIET | {"log": lines.append} | STILL
+    colobus.train(make_env=gym_toys.Walk, out=tmp_path / "run", from_run=source, actors=1, **more)
+    found, last = newest_checkpoint(tmp_path / "run" / "checkpoints")[1], of(source)
+    assert all(torch.equal(found.group("parameter")[name], last[name]) for name in last)
+    theirs = newest_checkpoint(source / "checkpoints")[1]
+    for name in ("mean", "deviation"):
+        assert torch.equal(found.group("input")[name], theirs.group("input")[name])
+    assert found.version == (0, 1)
+    assert found.counters["games"] < theirs.counters["games"]
+    config = read_config(tmp_path / "run")
+    assert config.experiment.network.width == 24
+    assert config.experiment.shape.actors == 1
+    said = f"beginning with the weights of {source} after {theirs.steps:,} steps"
+    assert said in lines
+    assert config.about["from"] == said
+    assert [one.name for one in milestones(tmp_path / "run")] == ["before", "after"]
+
+
+def test_only_heads_whose_actions_differ_are_new(source: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    more = QUIET | {"log": lines.append} | STILL
+    colobus.train(make_env=Further, out=tmp_path / "run", from_run=source, **more)
+    found, last = of(tmp_path / "run"), of(source)
+    new = ["heads.policy.weight", "heads.policy.bias"]
+    assert {name for name in last if not torch.equal(found[name], last[name])} == {*new}
+    assert found["heads.policy.weight"].shape == (3, 24)
+    assert any(line.endswith(f"; new: {', '.join(new)}") for line in lines)
+
+
+def test_another_algorithm_has_heads_of_its_own(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    env = f"{gym_toys.__name__}:Walk"
+    words = ["--from", str(source), "--steps", "300", "--no-finish", "--out", str(run)]
+    assert command(["train", "a3c-CartPole-v1", "--env", env, *words]) == 0
+    assert "new: heads" not in capsys.readouterr().out  # A3C's are those of APPO
+    words[-1] += "-2"
+    assert command(["train", "pqn-CartPole-v1", "--env", env, *words]) == 0
+    assert "new: heads.q.weight, heads.q.bias" in capsys.readouterr().out
+
+
+def test_without_a_name_all_settings_are_those_of_the_run(source: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["--from", str(source), "--lr", "0.003", "--steps", "300", "--no-finish"]
+    assert command(["train", *words, "--out", str(run)]) == 0
+    ours, theirs = read_config(run), read_config(source)
+    assert ours.name == theirs.name
+    assert ours.experiment.network == theirs.experiment.network
+    assert settings_of(ours.experiment)["lr"] == 0.003
+    assert ours.about["run"] != theirs.about["run"]
+    again = colobus.train(from_run=source, out=tmp_path / "again", steps=300, **QUIET)
+    assert read_config(again.folder).experiment.network == theirs.experiment.network
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_exported_folders_and_single_checkpoints(
+    source: Path, tmp_path: Path, weights: Any
+) -> None:
+    folder = tmp_path / "exported"
+    export_folder(colobus.load(source), source, folder, weights, protocol=None, film_seconds=0)
+    for place in (folder, list_checkpoints(source / "checkpoints")[-1]):
+        run = tmp_path / f"from-{place.name}"
+        colobus.train(make_env=gym_toys.Walk, out=run, from_run=place, **STILL, **QUIET)
+        for name, values in of(source).items():
+            close = 0.01 * float(values.abs().max()) if weights == "int8" else 0.0
+            assert torch.allclose(of(run)[name], values, rtol=0.0, atol=close)
+
+
+def test_atari_actions_of_the_same_number_may_be_others(tmp_path: Path) -> None:
+    """Demon Attack has the actions of Pong, Qbert as many others, Breakout fewer."""
+    small: dict[str, Any] = {"steps": 1, "random_steps": 64, "actors": 1} | QUIET
+    lines: list[str] = []
+    colobus.train("ppo-pong", tmp_path / "pong", precision="float32", **small)
+    for game, new in (("demon_attack", ""), ("qbert", "policy"), ("breakout", "policy")):
+        more = small | {"log": lines.append}
+        run = tmp_path / game
+        colobus.train(f"ppo-{game}", run, from_run=tmp_path / "pong", **more)
+        said = read_config(run).about["from"]
+        want = "; new: heads.policy.weight, heads.policy.bias" if new else ""
+        assert said.partition(" steps")[2] == want, game
+        assert read_config(run).experiment.games.size == 42
+
+
+@pytest.mark.parametrize("name", ["gorila-catch", "iqn-catch", "dba3c-catch", "pqn-catch"])
+def test_any_algorithm_begins_with_the_weights_of_its_own(tmp_path: Path, name: str) -> None:
+    more = QUIET | {"steps": 5_000}
+    run = colobus.train(name, tmp_path / "run", **more).folder
+    again = colobus.train(name, tmp_path / "again", from_run=run, **(more | {"steps": 1_000}))
+    assert "new:" not in read_config(again.folder).about["from"]
+    weights = read_weights(run, print)
+    config = read_config(again.folder)
+    start = begin(config.experiment, weights=weights)
+    graph = make_graph(config.experiment, start, None, patience=0.0)
+    roles = graph.build()
+    pulled = torch.cat([roles[name].state()[0].values for name in graph.names("server")])
+    named = Layout(make_network(config.experiment, start)).named(pulled)
+    assert all(torch.equal(named[key], values) for key, values in of(run).items())
+
+
+def test_what_does_not_fit_is_one_line(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(ColobusError, match=r"its agent sees 2 numbers, this run's environment sh"):
+        colobus.train(make_env=Wider, out=run, from_run=source, **QUIET)
+    words = ["train", "--from", str(source), "--no-finish", "--out", str(run)]
+    assert command([*words, "--width", "32"]) == 2
+    err = capsys.readouterr().err
+    assert "does not fit: torso." in err
+    assert err.endswith("; leave out --width\n")
+    assert command(["train", "--resume", str(source), "--lr", "0.003"]) == 2
+    assert "--from begins a new run with these weights" in capsys.readouterr().err
+    assert command(["train", "--resume", str(source), "--from", str(source)]) == 2
+    assert "has an effect only in a new run" in capsys.readouterr().err
+    assert command(["train", "catch", "--from", "zoo:nothing"]) == 2
+    assert "there is no such agent" in capsys.readouterr().err
+    assert command(["train", "catch", "--from", str(tmp_path / "nowhere")]) == 2
+    assert "is no run" in capsys.readouterr().err
+    assert not run.exists()
