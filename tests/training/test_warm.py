@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -35,7 +36,7 @@ class Further(gym_toys.Walk):
 class Wider(gym_toys.Walk):
     """A walk that sees a number more."""
 
-    observation_space = spaces.Box(-9, 9, (3,), "float32")
+    observation_space = spaces.Box(-9, 9, (3,), np.float32)
 
     def _seen(self) -> Any:
         return [*super()._seen(), 0.0]
