@@ -128,6 +128,35 @@ def test_lives_at_the_end_of_a_game_are_the_next_games(monkeypatch: pytest.Monke
     assert not games.step(np.zeros(3, dtype=np.int64)).forced.any()
 
 
+class LastLives(MoreLives):
+    """ale-py's vector environment with a life lost in the tenth step of each game."""
+
+    def recv(self) -> Any:
+        *step, info = super().recv()
+        late = info["episode_frame_number"] - self.opening >= 40
+        return *step, {**info, "lives": info["lives"] - late}
+
+    def reset(self, *words: Ints) -> Any:
+        frames, info = super().reset(*words)
+        self.opening = info["episode_frame_number"]
+        return frames, info
+
+
+@pytest.mark.slow
+def test_a_life_lost_at_the_frame_limit_ends_the_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atari, "ALEVectorInterface", LastLives)
+    games = AtariGames(replace(BREAKOUT, max_frames=40, life_loss_ends=True), SEEDS)
+    games.reset()
+    steps = [games.step(np.zeros(3, dtype=np.int64)) for _ in range(11)]
+    assert not any(step.terminated.any() or step.over.any() for step in steps[:9])
+    assert [(step.terminated.all(), step.over.any()) for step in steps[9:]] == [
+        (True, False),
+        (False, True),
+    ]
+    assert not steps[10].terminated.any()
+    assert steps[10].truncated.all()
+
+
 @pytest.mark.slow
 def test_colour_changes_the_frames_and_nothing_else() -> None:
     """The grey planes are what the colour planes come to, to rounding; the games are the same."""

@@ -14,9 +14,9 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from colobus.core.errors import ColobusError
 from colobus.core.functions import MakeEnv, NoPictures, name_of
-from colobus.core.types import Floats, Ints
+from colobus.core.types import Ints
 from colobus.envs.ale import AleGame
-from colobus.envs.api import GameSettings, Step
+from colobus.envs.api import GameSettings
 from colobus.envs.gym import GymGames
 from colobus.envs.make import parse_game
 from colobus.envs.single import fit
@@ -32,92 +32,12 @@ def games_of(make_env: MakeEnv, count: int = COUNT) -> GymGames:
     return GymGames(name_of(make_env), SEEDS[:count])
 
 
-def actions_of(t: int) -> Ints:
-    return np.random.default_rng(t).integers(2, size=COUNT)
-
-
-def played(make_env: MakeEnv) -> tuple[Floats, list[Step]]:
-    games = games_of(make_env)
-    first = games.reset()
-    return first, [games.step(actions_of(t)) for t in range(STEPS)]
-
-
-def by_hand(game: int, actions: list[int], begun_anew: bool) -> list[Any]:
-    """Return what Gymnasium's own interface gives for one environment: a game after the other.
-
-    Args:
-        game: of the seeds.
-        actions: of the steps of games.
-        begun_anew: the game after one that is cut off is begun twice.
-    """
-    env = gym_toys.walk()
-    env.reset(seed=int(SEEDS[game]))
-    found: list[list[tuple[Any, float, bool, bool]]] = [[]]
-    for action in actions:
-        seen, reward, terminated, truncated, _ = env.step(action)
-        found[-1].append((seen, float(reward), terminated, truncated))
-        if terminated or truncated:
-            for _ in range(1 + (begun_anew and not terminated)):
-                env.reset()
-            found.append([])
-    return found
-
-
 def test_the_first_frames_are_those_of_the_seeds() -> None:
-    first, _ = played(gym_toys.walk)
+    first = games_of(gym_toys.walk).reset()
     assert first.dtype == np.float32
     assert first.shape == (COUNT, 1, 2)
     for game, seed in enumerate(SEEDS):
         np.testing.assert_array_equal(first[game, 0], gym_toys.walk().reset(seed=int(seed))[0])
-
-
-MODES = [
-    gym_toys.walk,
-    gym_toys.same_step,
-    gym_toys.disabled,
-    gym_toys.next_step,
-    pytest.param(gym_toys.in_processes, marks=pytest.mark.processes),
-]
-
-
-@pytest.mark.parametrize("make", MODES)
-def test_every_step_of_a_game_is_that_of_the_environment(make: MakeEnv) -> None:
-    _, steps = played(make)
-    anew = make in (gym_toys.same_step, gym_toys.disabled, gym_toys.in_processes)
-    kinds = set()
-    for game in range(COUNT):
-        real = [t for t in range(STEPS) if not idle_of(steps[t])[game]]
-        rows = by_hand(game, [int(actions_of(t)[game]) for t in real], anew)
-        flat = [row for each in rows for row in each]
-        for t, (seen, reward, terminated, truncated) in zip(real, flat, strict=True):
-            step, cut = steps[t], truncated and not terminated
-            assert step.rewards[game] == reward
-            assert step.terminated[game] == terminated
-            assert not step.truncated[game]
-            assert not step.forced[game]
-            at_once = terminated and make != gym_toys.next_step
-            assert step.over[game] == at_once
-            if at_once:
-                assert step.frames[game, 0, 0] == 0.0  # already the next game
-            else:
-                np.testing.assert_array_equal(step.frames[game, 0], seen)  # the last one too
-            waits = cut or (terminated and not at_once)
-            if t + 1 < STEPS:
-                after = steps[t + 1]
-                assert idle_of(after)[game] == waits
-                if waits:
-                    assert after.over[game]
-                    assert after.forced[game]
-                    assert after.rewards[game] == 0.0
-                    assert (after.terminated[game], after.truncated[game]) == (terminated, cut)
-                    assert after.frames[game, 0, 0] == 0.0
-            kinds.add((terminated, truncated))
-    assert kinds == {(False, False), (True, False), (False, True), (True, True)}
-
-
-def idle_of(step: Step) -> Any:
-    assert step.idle is not None
-    return step.idle
 
 
 def test_actions_that_begin_at_another_number_than_zero() -> None:

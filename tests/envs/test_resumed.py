@@ -56,7 +56,7 @@ def in_this_process(settings: GameSettings, state: State) -> Games:
     ("settings", "before", "ended"),
     [
         (PONG, 0, True),
-        (PONG, 130, True),
+        (PONG, 100, True),  # both games show the last frame before they are cut off
         (PONG, 400, True),
         (GameSettings(game="breakout", sticky=0.25), 350, True),
         (GameSettings(game="breakout", life_loss_ends=True), 333, True),

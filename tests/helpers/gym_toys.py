@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 LIMIT = 5
@@ -56,18 +56,6 @@ def silent_walk() -> Any:
 
 def same_step(num_envs: int) -> Any:
     return SyncVectorEnv([walk] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-
-
-def next_step(num_envs: int) -> Any:
-    return SyncVectorEnv([walk] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
-
-
-def disabled(num_envs: int) -> Any:
-    return SyncVectorEnv([walk] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
-
-
-def in_processes(num_envs: int) -> Any:
-    return AsyncVectorEnv([walk] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 class Shaped(gymnasium.Env[Any, Any]):

@@ -1,0 +1,412 @@
+"""Games that a time limit cuts off: every step of theirs is learned, against values by hand.
+
+An observation is a number that tells game and step (`helpers.cut_games`), and the network of the
+learner takes that number for the value.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from torch import nn
+
+import colobus
+from colobus.algorithms.a3c import A3C
+from colobus.algorithms.action_values import PRIORITY_MIX
+from colobus.algorithms.api import Algorithm
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.batches import evaluate
+from colobus.algorithms.dqn import DQN
+from colobus.algorithms.iqn import IQN
+from colobus.algorithms.pqn import PQN
+from colobus.core.functions import MakeEnv, name_of
+from colobus.core.types import Trajectory
+from colobus.envs.gym import GymGames
+from colobus.nets.network import Network, NetworkSettings, Scratch
+from colobus.nets.observations import Observations
+from colobus.ops import returns
+from colobus.ops.flat import FlatParameters
+from colobus.roles.actor import Actor, ActorSettings, Pace
+from colobus.roles.policy import make_policy
+from colobus.roles.replay.buffer import ReplayBuffer
+from colobus.roles.replay.frame_ring import BufferShape
+from colobus.roles.replay.queue import as_batch
+from colobus.roles.replay.sampling import Prioritized, RateLimiter, Uniform
+from conftest import make_net, stand_in
+from helpers.cut_games import (
+    SEEDS,
+    STEPS,
+    Counting,
+    Foreign,
+    Row,
+    alone,
+    disabled,
+    foreign,
+    in_processes,
+    in_processes_disabled,
+    kind,
+    next_step,
+    reward,
+    row_of,
+    same_step,
+    seen,
+)
+from helpers.servers import Sink, server_of
+
+GAMMA, LAM = 0.9, 0.8
+MAKERS = [
+    alone,
+    same_step,
+    next_step,
+    disabled,
+    foreign,
+    pytest.param(in_processes, marks=pytest.mark.processes),
+    pytest.param(in_processes_disabled, marks=pytest.mark.processes),
+]
+
+
+def played(
+    make: MakeEnv, length: int, algorithm: Algorithm, net: Network | None = None
+) -> tuple[list[Trajectory], Sink]:
+    """Return what an actor sends in `STEPS` steps, and where it sent it to."""
+    heads = {"policy": 2, "value": 1, "q": 2}
+    settings = NetworkSettings(torso="mlp", width=8, stack=1)
+    net, sink = net or make_net(settings, (1, 1), heads), Sink()
+    servers: Any = [server_of(FlatParameters(net).values)]
+    given = ActorSettings(0, 1, len(SEEDS), length, 1, Pace(None))
+    policy, told = make_policy(net, algorithm), stand_in(sink)
+    games = GymGames(name_of(make), SEEDS)
+    actor = Actor(given, lambda _: games, policy, algorithm, servers, told, told)
+    for _ in range(STEPS // length):
+        actor.step()
+    actor.leave()
+    return sink.trajectories, sink
+
+
+class Number(nn.Module):
+    """A network for which the value of an observation is its number."""
+
+    stack = block = policies = 1
+    scratch, recurrent, auxiliary = Scratch(), None, None
+
+    def __init__(self, quantiles: bool = False) -> None:
+        super().__init__()
+        self.quantiles = quantiles
+        self.still = nn.Parameter(torch.zeros(1))
+        self.heads = {"q": self}
+
+    def preprocess(self, frames: torch.Tensor) -> torch.Tensor:
+        return frames.float()
+
+    def black(self) -> torch.Tensor:
+        return torch.zeros(1, 1)
+
+    def features(self, stacks: torch.Tensor) -> torch.Tensor:
+        return stacks.flatten(1) + self.still
+
+    def at(self, numbers: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+        return numbers.unsqueeze(2).expand(-1, 2, shares.shape[1])
+
+    def forward(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
+        value = self.features(stacks)
+        q = value.expand(-1, 2)
+        policy = torch.zeros(len(value), 2)
+        return {"value": value, "policy": policy, "q": q.unsqueeze(2) if self.quantiles else q}
+
+
+NUMBER: Any = Number()
+QUANTILES: Any = Number(quantiles=True)
+
+
+class Target(NamedTuple):
+    """Of one step, by hand."""
+
+    gae: float  # advantage
+    vtrace: float  # target
+    vtrace_advantage: float
+    n_step: float  # fragments of N steps
+    q_lambda: float
+
+
+N, RHO, C = 3, 1.1, 0.9
+
+
+def by_hand(row: Row, begin: int, end: int, log_ratios: Any = None) -> dict[int, Target]:
+    """Return the targets of the learned steps from ``begin`` to ``end`` (without), backwards."""
+    found: dict[int, Target] = {}
+    for p in reversed(range(begin, end)):
+        step = row.learned[p]
+        if step is None:
+            continue
+        game, t = step
+        (length, kind_of_end), value, gained = kind(game), seen(game, t), reward(game, t)
+        over = t == length - 1
+        after = 0.0 if over and kind_of_end != "cut" else seen(game, t + 1)
+        next_ = None if over else found.get(p + 1)
+        ratio = 1.0 if log_ratios is None else float(np.exp(log_ratios[p - begin]))
+        delta = gained + GAMMA * after - value
+        following = next_.vtrace if next_ else after
+        found[p] = Target(
+            delta + GAMMA * LAM * (next_.gae if next_ else 0.0),
+            value
+            + min(ratio, RHO) * delta
+            + GAMMA * LAM * min(ratio, C) * (following - after if next_ else 0.0),
+            min(ratio, 1.0) * (gained + GAMMA * following - value),
+            gained + GAMMA * (after if (p - begin + 1) % N == 0 or not next_ else next_.n_step),
+            gained + GAMMA * ((1 - LAM) * after + LAM * (next_.q_lambda if next_ else after)),
+        )
+    return found
+
+
+RATES: dict[str, Any] = {"gamma": GAMMA, "reward_clip": "none"}
+ON_POLICY = APPO(lam=LAM, **RATES)
+OFF_POLICY = APPO(lam=LAM, advantage="vtrace", rho_bar=RHO, c_bar=C, **RATES)
+FRAGMENTS = A3C(n=N, **RATES)
+TRACES = PQN(lam=LAM, **RATES)
+
+
+@pytest.mark.parametrize("length", [1, 3, 16])
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_step_has_the_target_by_hand(make: MakeEnv, length: int) -> None:
+    """At the first and the last step of a rollout too, with several cuts in one."""
+    sent, sink = played(make, length, ON_POLICY)
+    rows = [row_of(make, int(first)) for first in SEEDS]
+    learned: list[tuple[int, int]] = []
+    for number, one in enumerate(sent):
+        begin, batch = number * length, as_batch([one])
+        ratios = np.log(0.5) - one.log_probs  # the learner's policy is even
+        appo = ON_POLICY.prepare(NUMBER, batch, ON_POLICY.start())
+        gae = appo.select(torch.arange(appo.size)).steps
+        vtrace = OFF_POLICY.prepare(NUMBER, batch, OFF_POLICY.start())
+        off = vtrace.select(torch.arange(vtrace.size)).steps
+        traces = TRACES.prepare(NUMBER, batch, TRACES.start())
+        pqn = traces.select(torch.arange(traces.size)).steps
+        terms = FRAGMENTS.loss(
+            NUMBER, FRAGMENTS.prepare(NUMBER, batch, FRAGMENTS.start()), FRAGMENTS.start()
+        )[1]
+        errors = []
+        for b, row in enumerate(rows):
+            shown = row.shown[begin : begin + length + 1]
+            np.testing.assert_array_equal(one.frames[b, :, 0, 0], shown)
+            want = by_hand(row, begin, begin + length, ratios[b])
+            for t in range(length):
+                i, target = b * length + t, want.get(begin + t)
+                assert bool(one.mask[b, t]) == (target is not None)
+                assert gae.weights[i] == pqn.weights[i] == float(target is not None)
+                if target is None:
+                    continue
+                found = (
+                    gae.advantages[i],
+                    off.targets[i],
+                    off.advantages[i],
+                    target.n_step,
+                    pqn.targets[i],
+                )
+                assert [float(x) for x in found] == pytest.approx(target, abs=1e-4)
+                errors.append((target.n_step - shown[t]) ** 2)
+                learned.append(row.learned[begin + t] or (0, 0))
+        if errors:
+            loss = float(terms["value_loss"])
+            assert loss == pytest.approx(np.mean(errors) / 2, rel=1e-4)
+    wanted = [step for row in rows for step in row.learned if step]
+    assert sorted(learned) == sorted(wanted)
+    lasts = {end for game, t in wanted for steps, end in [kind(game)] if t == steps - 1}
+    assert lasts == {"cut", "end", "both"}
+    assert {0, 1, 3} <= {t for _, t in wanted}
+    told = sorted((game.score, game.steps) for game in sink.games)
+    assert told == sorted(episode for row in rows for episode in row.episodes)
+
+
+def windows_of(sent: list[Trajectory], length: int, first_only: bool, sampling: Any) -> Any:
+    """Return a full replay buffer of windows of so many steps."""
+    shape = BufferShape(1000, len(SEEDS), 64, length, 1, (1, 1), "float32", first_only)
+    buffer = ReplayBuffer(shape, sampling, RateLimiter(1), patience=0.0)
+    for trajectory in sent:
+        buffer.add(trajectory)
+    return buffer
+
+
+@pytest.mark.parametrize("make", [alone, same_step, next_step])
+@pytest.mark.parametrize("sampling", [Uniform(), Prioritized()], ids=["uniform", "prioritized"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        DQN(n=N, target_every=0, **RATES),
+        IQN(n=N, target_every=0, **RATES),
+        DQN(returns="q_lambda", lam=LAM, target_every=0, **RATES),
+    ],
+    ids=["n-step", "IQN", "Q(lambda)"],
+)
+def test_windows_of_replay_have_the_errors_by_hand(
+    make: MakeEnv, sampling: Any, algorithm: Any
+) -> None:
+    sent, _ = played(make, 8, ON_POLICY)
+    length, first_only = algorithm.window(5), algorithm.learned(5) == 1
+    buffer = windows_of(sent, length, first_only, sampling)
+    places = {
+        value: (row, p)
+        for row in (row_of(make, int(first)) for first in SEEDS)
+        for p, value in enumerate(row.shown)
+    }
+    kinds = set()
+    for _ in range(3):
+        batch = buffer.sample()
+        net = QUANTILES if isinstance(algorithm, IQN) else NUMBER
+        whole = algorithm.prepare(net, batch, algorithm.start())
+        algorithm.loss(net, whole, algorithm.start(), torch.Generator().manual_seed(1))
+        buffer.update(batch.keys, batch.generations, whole.priorities)
+        for n in range(len(batch.frames)):
+            row, begin = places[float(batch.frames[n, 0, 0, 0])]
+            want = errors_by_hand(row, begin, length, first_only)
+            assert float(whole.priorities[n]) == pytest.approx(want, abs=1e-4)
+            step = row.learned[begin]
+            assert bool(batch.mask[n, 0]) == (step is not None)
+            assert float(batch.weights[n]) <= 1.0
+            if sampling == Prioritized():
+                assert (float(batch.weights[n]) > 0.0) == (step is not None)
+            if step is not None:
+                kinds.add((kind(step[0])[1], kind(step[0])[0] - step[1] == 1))
+    assert kinds >= {("cut", True), ("cut", False), ("end", True), ("both", True)}
+
+
+def errors_by_hand(row: Row, begin: int, length: int, first_only: bool) -> float:
+    """Return the priority of a window, of its steps until the first end of a game."""
+    sizes: list[float] = []
+    for p in range(begin, begin + (1 if first_only else length)):
+        step = row.learned[p]
+        if step is None:
+            break
+        if first_only:  # fragments of N steps begin with the window
+            target = by_hand(row, begin, begin + N)[p].n_step
+        else:
+            target = by_hand(row, begin, begin + length)[p].q_lambda
+        sizes.append(abs(target - row.shown[p]))
+        if step[1] == kind(step[0])[0] - 1:
+            break
+    if not sizes:
+        return 0.0
+    return float(PRIORITY_MIX * max(sizes) + (1 - PRIORITY_MIX) * np.mean(sizes))
+
+
+@pytest.mark.parametrize("make", [alone, same_step, next_step])
+@torch.no_grad()
+def test_the_state_of_a_game_reaches_its_last_observation_and_no_other_game(make: MakeEnv) -> None:
+    """Values of the learner, and probabilities of the actor, game by game from a state of zeros."""
+    settings = NetworkSettings(torso="mlp", width=8, stack=1, recurrent="lstm")
+    net = make_net(settings, (1, 1), {"policy": 2, "value": 1})
+    algorithm = APPO(sequence=4, minibatch=8)
+    sent, _ = played(make, 4, algorithm, net)
+    for b, first in enumerate(SEEDS):
+        row = row_of(make, int(first))
+        state: Any = None
+        for p in range(STEPS):
+            begins = round(row.shown[p] % 1 * 8) == 0
+            state = torch.zeros(1, 16) if begins else state
+            given = torch.tensor([[[[row.shown[p]]]]])
+            hidden, state = net.step(net.preprocess(given), state)
+            outputs = net.outputs(hidden)
+            number, t = divmod(p, 4)
+            one = sent[number]
+            batch = as_batch([one])
+            observations = Observations(net, batch.frames, batch.ages)
+            values = evaluate(net, observations, batch, 100, 4).outputs["value"].view(2, 5)
+            assert float(values[b, t]) == pytest.approx(float(outputs["value"]), abs=1e-5)
+            log_policy = outputs["policy"].log_softmax(1)[0, one.actions[b, t]]
+            assert float(one.log_probs[b, t]) == pytest.approx(float(log_policy), abs=1e-5)
+
+
+def test_a_vector_that_gives_no_last_observation_is_told() -> None:
+    def silent(num_envs: int) -> Any:
+        return Foreign(Counting, num_envs, tells=False)
+
+    with pytest.warns(UserWarning, match="its vector gives no final_obs"):
+        sent, _ = played(silent, 16, ON_POLICY)
+    for one in sent:
+        assert one.truncated.any()
+        np.testing.assert_array_equal(one.mask, ~one.truncated)
+
+
+class Two(gymnasium.Env[Any, Any]):
+    """Two steps with rewards 1 and 5, which are cut off; it sees 2, 3 and 4."""
+
+    observation_space = spaces.Box(-9, 9, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self.t = 0
+        return np.array([2.0], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.array([2.0 + self.t], np.float32), [1.0, 5.0][self.t - 1], False, self.t == 2, {}
+
+
+@pytest.mark.parametrize("mode", [None, *AutoresetMode])
+def test_two_steps_by_hand(mode: AutoresetMode | None) -> None:
+    """V = 2, 3, 4: A1 = 5 + 0.9 * 4 - 3 and A0 = 1 + 0.9 * 3 - 2 + 0.9 * A1."""
+
+    def single() -> Any:
+        return Two()
+
+    def vector(num_envs: int) -> Any:
+        return SyncVectorEnv([Two] * num_envs, autoreset_mode=mode or AutoresetMode.SAME_STEP)
+
+    games = GymGames(name_of(vector if mode else single), SEEDS[:1])
+    shown, steps = [games.reset()], []
+    for _ in range(3):
+        steps.append(games.step(np.array([0])))
+        shown.append(steps[-1].frames)
+    values = torch.from_numpy(np.stack(shown, axis=1)[:, :, 0, 0])
+    rewards, terminated, truncated = (
+        torch.from_numpy(np.stack([getattr(step, name) for step in steps], axis=1))
+        for name in ("rewards", "terminated", "truncated")
+    )
+    found = returns.gae(rewards, values, terminated, truncated, 0.9, 1.0)
+    assert found.advantages[0].tolist() == pytest.approx([6.74, 5.6, 0.0])
+    two = returns.partial_n_step(rewards[:, :2], terminated[:, :2], truncated[:, :2], 0.9)
+    value = two.rewards[0] + two.discounts[0] * values[0, int(two.after[0])]
+    assert float(value) == pytest.approx(8.74)
+
+
+class Bandit(Two):
+    """One step, which is cut off: the action that it asks for is worth 1, the other -1."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        gymnasium.Env.reset(self, seed=seed)
+        self.wanted = int(self.np_random.integers(2))
+        return np.array([self.wanted, 1.0], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        gained = 1.0 if int(action) == self.wanted else -1.0
+        return np.array([self.wanted, 1.0], np.float32), gained, False, True, {}
+
+
+def bandit() -> Any:
+    return Bandit()
+
+
+def foreign_bandit(num_envs: int) -> Any:
+    return Foreign(Bandit, num_envs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [bandit, foreign_bandit])
+def test_a_step_that_is_cut_off_can_be_all_there_is(make: Any, tmp_path: Path) -> None:
+    found = colobus.train(
+        make_env=make, out=tmp_path / "run", steps=12_000, seed=1, deterministic=True
+    )
+    assert found.score is not None
+    assert found.score > 0.9
