@@ -51,9 +51,10 @@ def fit(game: Game) -> Fit:
     known = _fits.get(settings)
     if known is None or known[0] is not function:
         env = make(settings, 1, None)
-        seen, acted = env.observation_space, env.action_space
         if isinstance(env, VectorEnv):
             seen, acted = env.single_observation_space, env.single_action_space
+        else:
+            seen, acted = env.observation_space, env.action_space
         found = fit_of(name, seen, acted, settings.observe)
         if function and type(env.unwrapped).__module__.startswith("ale_py") and env.spec:
             note = f"{name}: is played as it is; {env.spec.id} by name has Atari's preprocessing"
