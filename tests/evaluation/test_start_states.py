@@ -16,13 +16,14 @@ from safetensors.numpy import load, save
 from colobus.algorithms.dqn import DQN
 from colobus.cli.main import run
 from colobus.core.errors import ColobusError
-from colobus.envs.ale import AleGame
+from colobus.envs.ale import FIRE, AleGame
 from colobus.envs.api import GameSettings
 from colobus.evaluation import start_states as module
 from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.protocols import PROTOCOLS, Protocol
 from colobus.evaluation.start_states import (
     HISTORY,
+    StartKeeper,
     StartStates,
     make_starts,
     read_starts,
@@ -314,7 +315,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert run([*words[:3], str(away)]) == 2
     assert f"--out {away}: there is no folder {away.parent}; make it" in capsys.readouterr().err
     play = ["eval", str(folder), "--protocol", "human"]
-    assert run([*play, "--starts", str(out), "--compare", "--json"]) == 0
+    assert run([*play[:2], "--starts", str(out), "--compare", "--json"]) == 0  # means human
     data = json.loads(capsys.readouterr().out)
     assert (data["episodes"], data["starts"]["made_by"]["run"]) == (3, str(folder))
     verdicts = {row["comparable"] for row in data["compare"] if "human" in row["protocol"]}
@@ -323,7 +324,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert all(verdict.startswith("no: ") for verdict in others)
     for mistake, line in (
         (play, "--protocol human: needs start states; give --starts FILE"),
-        (["eval", str(folder), "--starts", str(out)], "only --protocol human begins there"),
+        ([*play[:3], "noop", "--starts", str(out)], "only --protocol human begins there"),
         ([*play, "--starts", "nowhere"], "--starts nowhere: cannot be read: No such file"),
         (["starts", str(folder)], "--out"),
         ([*words[:4], "--count", "0"], "--count 0: must be at least 1"),
@@ -349,3 +350,37 @@ def test_starts_are_played_with_the_state_of_the_game() -> None:
     steps = [state for (state,) in agent.states]
     assert steps[:30] == list(range(30))
     assert all(after in (before + 1, 0) for before, after in itertools.pairwise(steps))
+
+
+def test_a_person_gives_starts_too(tmp_path: Path) -> None:
+    """What a person plays is kept after each gap, and leads there again; the agent's steps do not
+    count, and a game that ends begins the history anew."""
+    settings = replace(BREAKOUT, life_loss_ends=False)
+    game, path = AleGame(settings, 7), tmp_path / "mine.starts"
+    keeper = StartKeeper(path, game, settings, seed=2)
+    game.reset()
+    frames: list[Any] = []
+    for step in range(400):
+        person = step >= 100 and step != 150
+        keeper.before(person)
+        played = game.step(step % 4)
+        keeper.after(FIRE if played.forced else int(game.codes[step % 4]), played.over)
+        if played.over:
+            game.reset()
+        if keeper.count > len(frames):
+            assert step >= 115
+            assert not 150 <= step < 166
+            frames.append(played.frame)
+    found = read_starts(path, settings)
+    assert found.count == keeper.count == len(frames) >= 5
+    assert np.diff(found.frames)[np.diff(found.frames) > 0].min() >= 4 * 15  # the gap of a second
+    for state, actions, frame in zip(found.states, found.actions, frames, strict=True):
+        again = AleGame(settings, 1)
+        again.reset()
+        np.testing.assert_array_equal(again.replay(state, actions)[-1], frame)
+    assert "points of breakout as a person played it (ale-py " in summary_line(found.summary())
+    evaluation = evaluate(make_agent(BREAKOUT), "human", 2, starts=found)
+    assert evaluation.starts is not None
+    assert evaluation.starts["made_by"]["policy"] == "person"
+    with pytest.raises(ColobusError, match="the file exists; name a new file"):
+        StartKeeper(path, game, settings, seed=2)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings
+from colobus.evaluation.start_states import read_starts
 from colobus.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
 from colobus.page.server import HEADERS, cookie_name
 from helpers.launching import colobus
@@ -36,6 +38,8 @@ from helpers.players import CATCH, Catcher, Scripted
 
 TOKEN, PORT = "a-token-of-a-test", 4711
 PONG = GameSettings(game="pong")
+RIGHT = 3
+"""Code of the action in `ale_py.Action`."""
 
 
 @contextmanager
@@ -103,6 +107,21 @@ def test_a_person_takes_over_and_hands_back() -> None:
         game.press([], person=False)
         wait_for(game, lambda facts: facts["action"] == "")
         assert len(agent.done) > before  # the agent has seen every step
+
+
+def test_what_a_person_plays_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colobus.evaluation.start_states.GAP", (1, 1))
+    path = tmp_path / "mine.starts"
+    sticky = replace(PONG, sticky=0.25)
+    with playing(LiveGame(Scripted(sticky), human=True, keep=path)) as game:
+        pictures_of(game, 200)
+        assert not path.exists()  # the agent has played
+        game.press(["up"], person=True)
+        wait_for(game, lambda _: path.exists())
+    found = read_starts(path, sticky)
+    assert {RIGHT} == {*found.actions[0].tolist()}
+    with pytest.raises(ColobusError, match="start states are for Atari games"):
+        LiveGame(Scripted(CATCH), human=True, keep=tmp_path / "more.starts")
 
 
 def wait_for(game: LiveGame, holds: Any) -> None:

@@ -50,12 +50,13 @@ class Eval(AgentFlags):
     """Folder of the run or of an exported agent, the file of a checkpoint, or zoo:NAME."""
     episodes: Annotated[int, Range(1)] | None = None
     """Games to play (default: as the protocol says, 100 for training)."""
-    protocol: Literal["training", "noop", "sticky", "dba3c", "human"] = "training"
+    protocol: Literal["training", "noop", "sticky", "dba3c", "human"] | None = None
     """training: as in training; noop: up to 30 no-ops, 18,000 frames; sticky: sticky actions 0.25,
     108,000 frames; dba3c: mean of 50 consecutive games, greedy, 160,000 frames, FIRE after 30 equal
-    actions; human: from the start states of --starts, 108,000 frames from the game's beginning."""
+    actions; human: from the start states of --starts, 108,000 frames from the game's beginning
+    (default: human with --starts, else training)."""
     starts: Path | None = None
-    """With human: file of start states that colobus starts made."""
+    """File of start states that colobus starts or colobus play --keep made, for protocol human."""
     device: str = "cpu"
     """Device of the agent's network: cpu, cuda, cuda:N for one of several GPUs, or auto for a GPU
     if there is one."""
@@ -69,7 +70,8 @@ def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code: 130 or 143 if Ctrl-C or SIGTERM ended it early."""
     with Interrupts() as interrupts:
         flags = parse(Eval, "eval", args)
-        check_starts(flags.protocol, flags.starts)
+        protocol = flags.protocol or ("human" if flags.starts else "training")
+        check_starts(protocol, flags.starts)
         run = place_of(flags.run)
         source = check_source(run)
         from colobus.cli.display import Printer
@@ -81,11 +83,9 @@ def main(args: Sequence[str]) -> int:
         printer = Printer(to_stderr=flags.json)
         agent = load(source, device=flags.device, checkpoint=flags.checkpoint, log=printer.line)
         starts = read_starts(flags.starts, agent.games) if flags.starts else None
-        with printer.progress(
-            f"playing {agent.games.game}, protocol {flags.protocol}", "games"
-        ) as bar:
+        with printer.progress(f"playing {agent.games.game}, protocol {protocol}", "games") as bar:
             evaluation = evaluate(
-                agent, flags.protocol, flags.episodes, flags.policy, flags.seed, bar, starts
+                agent, protocol, flags.episodes, flags.policy, flags.seed, bar, starts
             )
         interrupts.gentle = True  # what was played is said and saved, whatever is pressed now
         for line in evaluation.lines():
@@ -203,5 +203,5 @@ def make_starts_file(args: Sequence[str]) -> int:
         f"{flags.out}: {written.count} starts of {agent.games.game}, {written.frames.min():,} to "
         f"{written.frames.max():,} frames into their games; sha256 {written.sha256}"
     )
-    printer.line(f"play from them: {program()} eval RUN --protocol human --starts {flags.out}")
+    printer.line(f"play from them: {program()} eval RUN --starts {flags.out}")
     return 0

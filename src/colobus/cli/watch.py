@@ -22,6 +22,7 @@ from colobus.cli.evaluate import AgentFlags, check_source
 from colobus.cli.flags import parse
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
+from colobus.core.program import program
 from colobus.runtime.system import lower_priority
 
 
@@ -102,6 +103,9 @@ class Play(AgentFlags):
     """Folder of the run or of an exported agent, or zoo:NAME."""
     human: bool = False
     """Let a person take over with the keyboard: arrows and space, or digits."""
+    keep: Path | None = None
+    """With --human: new file for start states of what the person plays, one after each 30 to 60
+    seconds, for colobus eval --starts."""
     port: Annotated[int, Range(0, 65535)] = 0
     """Port to listen at, on this machine only (0: any that is free)."""
     open: bool = False
@@ -113,13 +117,19 @@ def play(args: Sequence[str]) -> int:
     flags = parse(Play, "play", args)
     from colobus.runs.zoo import place_of
 
+    if flags.keep and not flags.human:
+        raise ColobusError(f"--keep {flags.keep}: has an effect only with --human")
     source = check_source(place_of(flags.run))
     server = server_for("play")
     from colobus.evaluation.agent import load
     from colobus.page.live import LiveGame, serve_game
 
     agent = load(source, checkpoint=flags.checkpoint)
-    game = LiveGame(agent, flags.seed, flags.policy, flags.human)
+    game = LiveGame(agent, flags.seed, flags.policy, flags.human, flags.keep)
     with linked(server, flags) as page:
         serve_game(game, *page)
+    if flags.keep and game.kept:
+        again = f"; play from them: {program()} eval RUN --starts {flags.keep}"
+        some = f"{flags.keep}: {game.kept.count} start states{again}"
+        sys.stdout.write((some if game.kept.count else f"{flags.keep}: no start states") + "\n")
     return 0

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -44,6 +45,9 @@ LIMIT = 18_000
 
 FRAMES_A_SECOND = 60
 
+PERSON = "person"
+"""What a file of start states says of the policy where a person has played."""
+
 
 @dataclass(frozen=True)
 class StartStates:
@@ -69,11 +73,16 @@ class StartStates:
 def summary_line(summary: dict[str, Any]) -> str:
     """Return `StartStates.summary` as a line to print."""
     maker = summary["made_by"]
+    who = (
+        f"{maker['run']} played it after {maker['steps']:,} steps ({maker['policy']} policy, seed "
+        f"{maker['seed']}, ale-py {summary['ale_py']}), not of a human's games"
+    )
+    if maker["policy"] == PERSON:
+        who = f"a person played it (ale-py {summary['ale_py']})"
     return (
         f"start states: {summary['file']} (sha256 {summary['sha256']}): {summary['count']} points "
-        f"of {summary['game']} as {maker['run']} played it after {maker['steps']:,} steps "
-        f"({maker['policy']} policy, seed {maker['seed']}, ale-py {summary['ale_py']}), not of a "
-        "human's games; frames before a start state count for the frame limit, rewards do not"
+        f"of {summary['game']} as {who}; frames before a start state count for the frame limit, "
+        "rewards do not"
     )
 
 
@@ -109,10 +118,7 @@ def make_starts(
     Raises:
         ColobusError: if the agent plays no Atari game.
     """
-    if not is_atari(agent.games.game):
-        raise ColobusError(
-            f"start states are for Atari games and this run plays {agent.games.game}"
-        )
+    check_kept(agent.games)
     settings = replace(agent.games, sticky=0.0, noop_max=31, max_frames=LIMIT, life_loss_ends=False)
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # single stacks: more threads only wait for each other
@@ -122,6 +128,73 @@ def make_starts(
     finally:
         torch.set_num_threads(before)
     maker = {"run": run, "steps": agent.checkpoint.steps, "policy": agent.policy, "seed": seed}
+    return _joined(found, settings, maker)
+
+
+def check_kept(settings: GameSettings) -> None:
+    """Raise ColobusError if no start states can be taken of games with these settings."""
+    if not is_atari(settings.game):
+        raise ColobusError(f"start states are for Atari games and this run plays {settings.game}")
+
+
+class StartKeeper:
+    """Keeps start states of the games that a person plays, in a file that grows.
+
+    As in `make_starts` 30 to 60 seconds of play lie before each. All steps that lead to a start
+    state are the person's.
+
+    Args:
+        path: of the file, which must not be there yet.
+        game: that is played, without sticky actions.
+        settings: of the game.
+        seed: of the gaps.
+    """
+
+    def __init__(self, path: Path, game: AleGame, settings: GameSettings, seed: int) -> None:
+        check_new_file(path)
+        self._path, self._game, self._settings = path, game, settings
+        self._random = np.random.default_rng(sequence(seed, "gaps between starts"))
+        self._maker = {"run": "colobus play --human", "steps": 0, "policy": PERSON, "seed": seed}
+        self._state: bytes | None = None  # before a step of the person
+        self._played: deque[tuple[bytes, int]] = deque(maxlen=HISTORY)  # states, codes of actions
+        self._kept: list[StartState] = []
+        self._left = self._gap()
+
+    def before(self, person: bool) -> None:
+        """Look at the game before a step of the person, or of the agent."""
+        self._state = self._game.save() if person else None
+        if not person:
+            self._played.clear()
+
+    def after(self, action: int, over: bool) -> None:
+        """Take the code of the played action, and whether it ended the game."""
+        if self._state is None or over:
+            self._played.clear()
+            return
+        self._played.append((self._state, action))
+        self._left -= 1
+        if self._left > 0 or len(self._played) < HISTORY:
+            return
+        state, frames = self._played[0][0], HISTORY * self._settings.frame_skip
+        actions = [code for _, code in self._played]
+        self._kept.append(StartState(state, actions, frames_behind(state) + frames))
+        write_starts(self._path, _joined(self._kept, self._settings, self._maker), again=True)
+        self._left = self._gap()
+
+    @property
+    def count(self) -> int:
+        """Number of start states so far."""
+        return len(self._kept)
+
+    def _gap(self) -> int:
+        shortest, longest = (s * FRAMES_A_SECOND // self._settings.frame_skip for s in GAP)
+        return int(self._random.integers(shortest, longest + 1))
+
+
+def _joined(
+    found: Sequence[StartState], settings: GameSettings, maker: dict[str, Any]
+) -> StartStates:
+    """Return start states as a file has them."""
     return StartStates(
         tuple(start.state for start in found),
         np.array([start.actions for start in found], dtype=np.int64),
@@ -190,15 +263,26 @@ class _StartStateSampler:
                 return StartState(state, actions, before + HISTORY * self._skip)
 
 
-def write_starts(path: Path, starts: StartStates) -> StartStates:
+def check_new_file(path: Path) -> None:
+    """Raise ColobusError if a file of start states exists: evaluations may refer to it."""
+    if path.exists():
+        raise ColobusError(f"{path}: the file exists; name a new file")
+
+
+def write_starts(path: Path, starts: StartStates, again: bool = False) -> StartStates:
     """Write start states to a new file; return them with the name and checksum of the file.
 
+    Args:
+        path: of the file.
+        starts: to write.
+        again: whether an older file may be replaced.
+
     Raises:
-        ColobusError: if the file exists: evaluations may refer to it.
+        ColobusError: if the file exists.
         OSError: if it cannot be written.
     """
-    if path.exists():
-        raise ColobusError(f"--out {path}: the file exists; name a new file")
+    if not again:
+        check_new_file(path)
     tensors: dict[str, np.ndarray[Any, Any]] = {
         "states": np.frombuffer(b"".join(starts.states), dtype=np.uint8),
         "lengths": np.array([len(state) for state in starts.states], dtype=np.int64),

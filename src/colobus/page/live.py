@@ -13,6 +13,8 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -25,7 +27,8 @@ from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bytes
 from colobus.evaluation.agent import Agent, PolicyName
-from colobus.evaluation.films.player import Player, make_screen
+from colobus.evaluation.films.player import AtariScreen, Player, make_screen
+from colobus.evaluation.start_states import StartKeeper, check_kept
 from colobus.page.server import assets, guarded, page_routes, run_app
 
 NOTHING = ("NOOP", "STAY")
@@ -103,16 +106,30 @@ class LiveGame:
         seed: of the games and of sampled actions.
         policy: the agent's own by default.
         human: whether a person may take over.
+        keep: file for start states of the games that a person plays, which have no sticky actions
+            then; None for no file.
 
     Raises:
-        ColobusError: if the environment has no pictures.
+        ColobusError: if the environment has no pictures, or it is no Atari game or the file exists
+            and start states are to be kept.
     """
 
     def __init__(
-        self, agent: Agent, seed: int = 1, policy: PolicyName | None = None, human: bool = False
+        self,
+        agent: Agent,
+        seed: int = 1,
+        policy: PolicyName | None = None,
+        human: bool = False,
+        keep: Path | None = None,
     ) -> None:
         self.human = human
-        self._screen = make_screen(agent.games, int(game_seeds(seed, "play", 1)[0]))
+        settings = agent.games if keep is None else replace(agent.games, sticky=0.0)
+        if keep is not None:
+            check_kept(settings)
+        self._screen = screen = make_screen(settings, int(game_seeds(seed, "play", 1)[0]))
+        self.kept: StartKeeper | None = None
+        if keep is not None and isinstance(screen, AtariScreen):
+            self.kept = StartKeeper(keep, screen.game, settings, seed)
         self._player = Player(agent, self._screen, generator(seed, "play actions"), policy)
         self.about: dict[str, Any] = {
             "game": agent.games.game,
@@ -212,7 +229,11 @@ class LiveGame:
         self._show(said, 0)
         while not player.over and self._somebody_looks():
             action = self._chosen()
+            if self.kept:
+                self.kept.before(person=action is not None)
             player.step(self._coming.append, action)
+            if self.kept and isinstance(self._screen, AtariScreen):
+                self.kept.after(self._screen.played, player.over)
             said = "" if action is None else self._screen.action_names[action]
             self._show(said, player.steps - first)
         if player.over:

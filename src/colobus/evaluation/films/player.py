@@ -16,6 +16,7 @@ import torch
 
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bytes, Frames, Ints
+from colobus.envs.ale import FIRE
 from colobus.envs.api import Games, GameSettings, close
 from colobus.envs.frames import FrameStack, StuckGuard
 from colobus.envs.make import is_atari, is_gym, make_games
@@ -83,16 +84,18 @@ class AtariScreen(Screen):
     def __init__(self, settings: GameSettings, seed: int) -> None:
         from colobus.envs.ale import AleGame  # other games need no emulator
 
-        self._game = AleGame(settings, seed)
-        self.action_names = self._game.action_names
+        self.game = AleGame(settings, seed)
+        self.action_names = self.game.action_names
+        self.played = 0  # code of the newest action in `ale_py.Action`
 
     def start(self, show: Show) -> Bytes:
         """Begin a game."""
-        return self._game.reset(show)[None]
+        return self.game.reset(show)[None]
 
     def step(self, actions: Ints, show: Show) -> tuple[Bytes, float, bool]:
         """Play a step."""
-        step = self._game.step(int(actions[0]), show)
+        step = self.game.step(int(actions[0]), show)
+        self.played = FIRE if step.forced else int(self.game.codes[actions[0]])
         return step.frame[None], step.reward, step.over
 
 
