@@ -133,7 +133,11 @@ def test_from_python_with_and_without_a_folder(
     assert folders == ["runs/catch-1"] * 2
     assert complete(tmp_path / "runs/catch-1")[-1]["epoch"] == 1
     with pytest.raises(colobus.ColobusError, match=r"^--lr with resume: .*from_run"):
-        colobus.train("catch", lr=0.002, resume_or_start=True, **QUIET)
+        colobus.train("catch", "runs/catch-1", lr=0.002, resume_or_start=True, **QUIET)
+    other = colobus.train("catch", steps=1_000, lr=0.002, resume_or_start=True, **QUIET)
+    assert str(other.folder) == "runs/catch-2"
+    again = colobus.train("catch", steps=3_000, lr=0.001, resume_or_start=True, **QUIET)
+    assert str(again.folder) == "runs/catch-1"
     with pytest.raises(colobus.ColobusError, match="is a run of catch, not of dba3c-catch"):
         colobus.train("dba3c-catch", "runs/catch-1", resume_or_start=True, **QUIET)
 

@@ -33,7 +33,7 @@ from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster
 from colobus.training.run import Result, train
 from colobus.training.runtimes import RuntimeName, launcher
-from colobus.training.start import may_go_on
+from colobus.training.start import last_like, may_go_on
 from colobus.training.tracking import TrackerName, tracking
 from colobus.training.warm import read_weights
 from colobus.training.words import (
@@ -59,8 +59,8 @@ class Train(ExperimentFlags):
     resume: Path | None = None
     """Continue the run in this folder from its newest complete checkpoint."""
     resume_or_start: bool = False
-    """Continue the run in --out (default: the last of runs/NAME-1, NAME-2 …), or begin it if there
-    is nothing to go on from: the same command can be given again and again."""
+    """Continue the run in --out (default: the last of runs/NAME-1, NAME-2 … with these settings),
+    or begin it if there is nothing to go on from: give the same command again and again."""
     seeds: Annotated[int, Range(1, 1000)] = 1
     """Train so many times, one run after the other, with the seeds from --seed on; then write a
     report over all of them. The same command goes on where it stopped."""
@@ -90,7 +90,9 @@ def main(args: Sequence[str]) -> int:
         if wanted.flags.seeds > 1:
             return train_seeds(wanted, printer)
         either = wanted.flags.resume_or_start
-        folder, name = wanted.flags.out or free_folder(wanted.name, either), wanted.name
+        name = wanted.name
+        usual = last_like(name, wanted.experiment) if either else free_folder(name)
+        folder = wanted.flags.out or usual
         resumed = folder if either and may_go_on(folder, printer.line) else None
     if resumed is not None:
         check_run(resumed)

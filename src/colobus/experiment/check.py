@@ -156,6 +156,12 @@ def differing(experiment: Experiment, base: Experiment) -> list[str]:
     return [flag(name, group) for group, name in _changed(experiment, base)]
 
 
+def differing_for_good(experiment: Experiment, base: Experiment) -> list[str]:
+    """Return the flags of the settings that differ and may not change in a resume."""
+    stop, tracker, sidecars = experiment.stop, experiment.tracker, experiment.sidecars
+    return differing(experiment, replace(base, stop=stop, tracker=tracker, sidecars=sidecars))
+
+
 def check_resumed(
     experiment: Experiment, base: Experiment, resume: str, stop: str, start: str
 ) -> None:
@@ -168,10 +174,7 @@ def check_resumed(
         stop: what the stop rule is called there.
         start: what begins a new run with the weights of another.
     """
-    kept = replace(
-        base, stop=experiment.stop, tracker=experiment.tracker, sidecars=experiment.sidecars
-    )
-    if fixed := differing(experiment, kept):
+    if fixed := differing_for_good(experiment, base):
         raise ColobusError(
             f"{', '.join(fixed)} with {resume}: a run's settings are fixed by its config.json; "
             f"only {stop}, checkpoints and sidecars may change; {start} begins a new run with "

@@ -101,12 +101,12 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.").lower()
 
 
-def free_folder(name: str, again: bool = False) -> Path:
-    """Return runs/NAME-N with the first N that is not there; the one before that, ``again``."""
+def free_folder(name: str) -> Path:
+    """Return runs/NAME-N with the first N that is not there."""
     number = 1
     while (folder := Path("runs") / f"{slug(name)}-{number}").exists():
         number += 1
-    return folder.with_name(f"{slug(name)}-{number - 1}") if again and number > 1 else folder
+    return folder
 
 
 def set_aside(folder: Path) -> Path:

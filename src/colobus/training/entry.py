@@ -28,7 +28,7 @@ from colobus.runtime.system import usable_cores
 from colobus.training import run
 from colobus.training.callbacks import Callbacks
 from colobus.training.pace import ProgressLine
-from colobus.training.start import may_go_on
+from colobus.training.start import last_like, may_go_on
 from colobus.training.tracking import TrackerName, tracking
 from colobus.training.warm import read_weights, with_network
 from colobus.training.words import how_it_stopped, how_it_went, opening
@@ -104,8 +104,9 @@ def train(
         seed: of all random numbers.
         resume: folder of a run that goes on from its newest complete checkpoint, instead of
             ``what`` and ``out``. Only the stop rule, checkpoints and sidecars may be changed.
-        resume_or_start: go on with the run in ``out`` (default: the last of runs/NAME-1, NAME-2 …),
-            or begin it if there is nothing to go on from: the same call twice goes on.
+        resume_or_start: go on with the run in ``out`` (default: the last of runs/NAME-1, NAME-2 …
+            with these settings), or begin it if there is nothing to go on from: the same call twice
+            goes on.
         from_run: begin with the weights of this run, checkpoint or exported folder, or of
             ``zoo:NAME``. The network has the settings it has there; all others may differ.
         on_update: called about twice a second with the status of the run.
@@ -136,6 +137,14 @@ def train(
         cuda_graphs = settings.pop("graphs")
     stops = {"steps": steps, "minutes": minutes, "until_score": until_score, "seed": seed}
     wanted = settings | {key: value for key, value in stops.items() if value is not None}
+
+    def resolved(base: Experiment) -> Experiment:
+        found = presets.with_target(with_settings(base, **wanted))
+        if cores is None:
+            return found
+        gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
+        return for_cores(found, base, cores_of(str(cores), usable_cores()), gpu)
+
     callbacks = Callbacks(on_update, on_episode, on_checkpoint)
     check_callable(make_env=make_env)
     if make_env is not None and env is not None:
@@ -161,7 +170,8 @@ def train(
         if weights is not None and not isinstance(what, Experiment):
             base = with_network(base, weights.config)
         name = name or own
-        folder = free_folder(name, resume_or_start) if out is None else Path(out)
+        usual = last_like(name, resolved(base)) if resume_or_start else free_folder(name)
+        folder = usual if out is None else Path(out)
         if resume_or_start and may_go_on(folder, log):
             config = read_config(folder, given=() if make_env is None else ("game",))
             resume = folder
@@ -171,11 +181,7 @@ def train(
             base = base if isinstance(what, Experiment) else config.experiment
     if make_env is not None and resume is not None:
         remember(config.experiment.games.game, make_env)
-    experiment = presets.with_target(with_settings(base, **wanted))
-    if cores is not None:
-        wide = cores_of(str(cores), usable_cores())
-        gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
-        experiment = for_cores(experiment, base, wide, gpu)
+    experiment = resolved(base)
     if resume is not None:
         check_resumed(experiment, config.experiment, "resume", "the stop rule", "from_run")
     line = ProgressLine(experiment.stop, log)

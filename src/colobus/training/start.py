@@ -31,6 +31,7 @@ from colobus.envs.make import (
     make_games,
     planes,
 )
+from colobus.experiment.check import differing_for_good
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import (
     FLOOR,
@@ -46,8 +47,8 @@ from colobus.nets.network import (
 from colobus.ops.optimizers import Optimizer
 from colobus.roles.snapshot import WRONG
 from colobus.roles.tracker.game_log import thin
-from colobus.runs.config import Config, check_of, identity, new_run
-from colobus.runs.folder import CHECKPOINTS, CONFIG, EPISODES, OWN, set_aside
+from colobus.runs.config import Config, check_of, identity, new_run, read_config
+from colobus.runs.folder import CHECKPOINTS, CONFIG, EPISODES, OWN, free_folder, set_aside, slug
 from colobus.runtime.devices import CPU, Placement, describe_devices
 from colobus.runtime.system import ACTORS, be_nicer, describe_machine
 from colobus.runtime.threads import PAUSES, RESTARTS
@@ -246,6 +247,20 @@ def _play_randomly(
             seeds = game_seeds(experiment.seed, "games", experiment.shape.games, index, 0, 0)
             games[index], begins = make_games(experiment.games, seeds), True
     return np.concatenate(frames)
+
+
+def last_like(name: str, experiment: Experiment) -> Path:
+    """Return the last of runs/NAME-1, NAME-2 … with these settings, or the first that is free.
+
+    The stop rule and what is written may differ.
+    """
+    free = free_folder(name)
+    for number in range(int(free.name.rpartition("-")[2]) - 1, 0, -1):
+        folder = free.with_name(f"{slug(name)}-{number}")
+        with suppress(ColobusError):
+            if not differing_for_good(experiment, read_config(folder, given=("game",)).experiment):
+                return folder
+    return free
 
 
 def may_go_on(folder: Path, log: Callable[[str], None]) -> bool:
