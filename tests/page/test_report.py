@@ -165,15 +165,17 @@ def test_scores_stand_beside_those_of_dqn_and_a_human(tmp_path: Path) -> None:
 def test_peaks_and_what_was_passed_are_told_in_minutes(tmp_path: Path) -> None:
     """A row each two seconds; 20 points a row in Breakout, where a human has 30.5, DQN 401.2."""
     for seed, top in ((1, 30), (2, 21)):
-        rows = [row(1000 * i, 2.0 * i, 20.0 * min(i, 2 * top - i)) for i in range(1, 60)]
+        scores_of = [20.0 * min(i, 2 * top - i) for i in range(1, 60)]
+        rows = [row(1000 * i, 2.0 * i, score, games=49 + i) for i, score in enumerate(scores_of, 1)]
+        rows[0] = row(1000, 1.0, 999.0, games=49)  # of fewer than 50 games
         make_run(tmp_path / f"breakout-{seed}", rows, game="breakout", seed=seed)
-        make_run(tmp_path / f"pong-{seed}", rising(60), seed=seed)
-        make_run(tmp_path / f"catch-{seed}", rising(60), game="catch", seed=seed)
+        make_run(tmp_path / f"pong-{seed}", rising(60, games=50), seed=seed)
+        make_run(tmp_path / f"catch-{seed}", rising(60, games=50), game="catch", seed=seed)
     results = read_results([tmp_path])
     assert tables(results)["Time to the peak"] == [
         # peaks 600 and 420 after 60 and 42 s; above a human in row 2, above DQN in row 21 of each
         ("breakout", "appo", "510", f"{51 / 60:.1f}", f"{4 / 60:.1f}", f"{42 / 60:.1f}"),
-        ("catch", "appo", "6", "2.0", "", ""),
+        ("catch", "appo", "6", "2.0", DASH, DASH),
         ("pong", "appo", "6", "2.0", DASH, DASH),
     ]
     captions = [b.caption for b in compose(results)[1] if isinstance(b, Figure)]

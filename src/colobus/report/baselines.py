@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 
-from colobus.evaluation.scores import Published, baselines, compare, normalised, published
+from colobus.evaluation.scores import Published, compare, normalised, published
 from colobus.report import plots
 from colobus.report.format import DASH, Block, Figure, Heading, Table, Text
-from colobus.report.plots import REMARK, Line, line_of, public_curves, source_of
-from colobus.report.results import FEW_GAMES, TRAINING_GAMES, Results, RunScore, played, score_at
+from colobus.report.plots import REMARK, public_curves, source_of
+from colobus.report.results import (
+    FEW_GAMES,
+    TRAINING_GAMES,
+    Results,
+    RunScore,
+    played,
+    running_scores,
+    score_at,
+    seconds_above,
+)
 from colobus.report.statistics import count, plus_minus
-from colobus.runs.curves import ALL
 from colobus.runs.read import RunFolder
 
 
@@ -131,30 +140,30 @@ def peaks(results: Results) -> list[Block]:
     passed: dict[str, dict[str, list[float]]] = {HUMAN: {}, DQN: {}}
     counted = 0
     for game in results.games:
-        pair, dqn = baselines(game), published(game, "dqn_2015")
-        levels = {} if pair is None or dqn is None else {HUMAN: pair[1], DQN: dqn}
-        counted += bool(levels)
+        levels = {HUMAN: published(game, "human"), DQN: published(game, "dqn_2015")}
+        counted += None not in levels.values()
         for group, runs in results.playing(game).items():
-            lines = [line for run in runs if (line := line_of(run, "minutes", "score", ALL)).x]
-            if not lines:
+            each = [running_scores(row.values for row in run.curve.rows) for run in runs]
+            if not all(each):
                 continue
-            tops = [int(np.argmax(line.y)) for line in lines]
-            score = np.mean([line.y[top] for line, top in zip(lines, tops, strict=True)])
-            after = np.mean([line.x[top] for line, top in zip(lines, tops, strict=True)])
-            cells = dict.fromkeys(passed, DASH if levels else "")
+            tops = [max(scores, key=lambda one: one[1]) for scores in each]
+            after, score = (fmean(values) for values in zip(*tops, strict=True))
+            cells = [f"{score:.4g}", f"{after / 60:.1f}"]
             for level, least in levels.items():
-                when = [minutes for line in lines if (minutes := _first_at(line, least)) >= 0]
-                if len(when) == len(lines):
-                    passed[level].setdefault(group, []).append(float(np.mean(when)))
-                    cells[level] = f"{np.mean(when):.1f}"
-            rows.append((game, group, f"{score:.4g}", f"{after:.1f}", *cells.values()))
+                when = [seconds_above(scores, least) for scores in each]
+                minutes = [seconds / 60 for seconds in when if seconds is not None]
+                cells.append(DASH)
+                if len(minutes) == len(runs):
+                    passed[level].setdefault(group, []).append(fmean(minutes))
+                    cells[-1] = f"{fmean(minutes):.1f}"
+            rows.append((game, group, *cells))
     if not rows:
         return []
     columns = ("game", "group", "peak>", "minutes to it>", f"to {HUMAN}>", f"to {DQN}>")
     said = (
         "Peak: highest running score (mean of the last 50 training games), and the minutes until "
         "it; then the minutes until the running score was above that of a human and of DQN (a "
-        "dash: it never was, in one run at least). All are means over runs."
+        "dash: it never was in one of the runs, or nobody published it). All are means over runs."
     )
     blocks: list[Block] = [Heading("Time to the peak"), Table(columns, tuple(rows)), Text(said)]
     if counted > 1:
@@ -162,11 +171,6 @@ def peaks(results: Results) -> list[Block]:
         picture = plots.passed_picture(passed, list(results.groups), counted)
         blocks.append(Figure(picture, caption))
     return blocks
-
-
-def _first_at(line: Line, least: float) -> float:
-    """Return where a line is above a height first; -1 if it never is."""
-    return next((x for x, y in zip(line.x, line.y, strict=True) if y > least), -1.0)
 
 
 def published_row(row: Published) -> tuple[str, ...]:

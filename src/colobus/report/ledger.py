@@ -28,8 +28,7 @@ from colobus.evaluation.scores import COLUMNS, DECIDES, HARDLY_ABOVE, published,
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment
 from colobus.report.format import Table, as_csv
-from colobus.report.results import GameSummary
-from colobus.roles.tracker import WINDOW
+from colobus.report.results import GameSummary, running_scores, seconds_above
 from colobus.runs.config import read_config
 from colobus.runs.curves import read_metrics
 from colobus.runs.folder import is_run, slug
@@ -228,14 +227,9 @@ def passing_times(folder: Path, game: str) -> dict[str, float]:
     rows = []
     with contextlib.suppress(OSError):
         rows = read_metrics(folder)
-    rows = [row for row in rows if "score" in row and row.get("games", 0) >= WINDOW]
-    times = {}
-    for column in REFERENCES:
-        goal = published(game, column)
-        past = [row["seconds"] for row in rows if goal is not None and row["score"] > goal]
-        if past:
-            times[column] = float(past[0])
-    return times
+    found = running_scores(rows)
+    times = {name: seconds_above(found, published(game, name)) for name in REFERENCES}
+    return {name: float(seconds) for name, seconds in times.items() if seconds is not None}
 
 
 def summarize(suite: Suite, entries: Sequence[LedgerLine]) -> list[GameSummary[LedgerLine]]:

@@ -20,9 +20,9 @@ import numpy as np
 from colobus.core.errors import ColobusError, printable
 from colobus.core.files import write_whole
 from colobus.evaluation.scores import rows_of
-from colobus.report.results import seconds_at
+from colobus.report.results import KEPT, seconds_at
 from colobus.roles.tracker import WINDOW
-from colobus.runs.curves import ALL, SPEED
+from colobus.runs.curves import SPEED
 from colobus.runs.folder import CURVE, METRICS
 from colobus.runs.read import RunFolder
 
@@ -37,7 +37,7 @@ def draw_curve(folder: Path) -> Path:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    run = RunFolder(folder, folder.name, ALL)
+    run = RunFolder(folder, folder.name, KEPT)
     try:
         run.curve.read()
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def draw_curve(folder: Path) -> Path:
     FigureCanvasAgg(figure)
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
     for axes, along in ((by_steps, "steps"), (by_time, "minutes")):
-        axes.plot(*line_of(run, along, "score", ALL), color="tab:blue", linewidth=1.6)
+        axes.plot(*line_of(run, along, "score", 2 * KEPT), color="tab:blue", linewidth=1.6)
         axes.grid(alpha=0.3)
     for i, one in enumerate(run.evaluations):
         style: dict[str, Any] = {"fmt": "o", "color": f"C{i + 1}", "capsize": 4, "zorder": 3}

@@ -16,6 +16,7 @@ from colobus.envs.api import GameSettings
 from colobus.envs.make import is_atari
 from colobus.evaluation.scores import normalised
 from colobus.report.statistics import standard_error
+from colobus.roles.tracker import WINDOW
 from colobus.runs.curves import Row
 from colobus.runs.listing import (
     SAME_AGENT,
@@ -303,6 +304,17 @@ def seconds_at(rows: Sequence[Row], steps: int) -> float | None:
     """Return the seconds of training behind so many steps; None before the first row."""
     before = [row.values["seconds"] for row in rows if row.values["steps"] <= steps]
     return before[-1] if before else None
+
+
+def running_scores(rows: Iterable[Mapping[str, float]]) -> list[tuple[float, float]]:
+    """Return seconds and running score of each row of metrics in which it is of full 50 games."""
+    full = [row for row in rows if "score" in row and row.get("games", 0) >= WINDOW]
+    return [(row["seconds"], row["score"]) for row in full]
+
+
+def seconds_above(scores: Sequence[tuple[float, float]], least: float | None) -> float | None:
+    """Return when running scores were first above ``least``; None if they never were."""
+    return next((s for s, score in scores if least is not None and score > least), None)
 
 
 def score_at(run: RunFolder, frames: int) -> float | None:
