@@ -364,7 +364,7 @@ def test_many_open_connections_shut_nobody_out(
     folder: Path, said: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with listening(folder) as port, ExitStack() as held:
-        for _ in range(3 * MOST_CONNECTIONS):
+        for _ in range(5 * MOST_CONNECTIONS):
             one = held.enter_context(socket.create_connection((HOST, port), timeout=60))
             one.setblocking(False)
             with suppress(OSError):  # it may be closed already

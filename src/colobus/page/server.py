@@ -242,11 +242,11 @@ def serve(view: PageView, token: str, listening: socket.socket, once: str = "") 
     run_app(make_app(view, token, listening.getsockname()[1], once), listening)
 
 
-MOST_CONNECTIONS = 128
-"""Connections at a time. A browser has six, and most systems let a process open 256 files."""
+MOST_CONNECTIONS = 64
+"""Connections at a time. A browser has six, and some systems let a process open 256 files only."""
 
-AT_ONCE = 64
-"""Connections that are accepted at a time, before any of them is looked at."""
+AT_ONCE = 16
+"""Connections that are accepted at a time; up to three times as many before one is looked at."""
 
 WAITING = 4096
 """Connections that the system may let wait until they are accepted; it may allow fewer."""
