@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,12 @@ from typing import Any
 import pytest
 
 from colobus.core.checkpoint import newest_checkpoint
-from colobus.core.errors import Deadline
 from colobus.experiment.presets import PRESETS
 from colobus.roles.tracker import StopRule
 from colobus.training.run import train
 from conftest import tuned
 from helpers import ray_runs
-from helpers.learning import QUIET, learn
-from helpers.outcomes import place_inline
+from helpers.learning import QUIET, learn, learn_in_turns
 
 pytestmark = pytest.mark.slow
 
@@ -62,17 +59,8 @@ SEVERAL: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("way", SEVERAL)
 def test_catch_is_learned_by_several(way: str) -> None:
-    """Their roles take turns, so that a seed gives the same run each time."""
-    experiment = replace(CATCH, tracker=QUIET, **SEVERAL[way])
-    place = place_inline(experiment)
-    tracker = place.roles["tracker"]
-    while not any(role.finished for role in place.active):
-        for role in place.active:
-            with suppress(Deadline):  # it would have to wait for another
-                role.step()
-    status = tracker.status()
-    assert status.steps < 150_000
-    assert status.best >= 0.9
+    status = learn_in_turns(replace(CATCH, **SEVERAL[way]))
+    assert status.workers is not None
     assert status.workers.all == 2
 
 

@@ -17,17 +17,15 @@ from colobus.core.types import Batch
 from colobus.experiment.presets import PRESETS
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.runtime.threads import Inline
-from colobus.training.run import train
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import short_pong, tuned
-from helpers.learning import QUIET, learn
+from helpers.learning import learn, learn_in_turns
 
 pytestmark = pytest.mark.slow
 
 CATCH = PRESETS["catch"]
 WAYS: dict[str, dict[str, Any]] = {
-    "free": {},
     "deterministic, vtrace": {
         "deterministic": True,
         "algorithm": tuned(CATCH, advantage="vtrace"),
@@ -56,14 +54,17 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
 WORKERS = PRESETS["dba3c-catch"]
 BACKUP = replace(WORKERS.shape, workers=3, quorum=2)
 WORKER_WAYS: dict[str, tuple[dict[str, Any], Faults]] = {
-    "synchronous": ({}, Faults()),
     "deterministic, the ratio clipped": (
         {"deterministic": True, "algorithm": tuned(WORKERS, ratio_clip=1.0)},
         Faults(),
     ),
     "a backup and a straggler": ({"shape": BACKUP}, Faults(straggler=0.02)),
-    "asynchronous": ({"shape": replace(WORKERS.shape, workers=3, asynchronous=True)}, Faults()),
 }
+
+
+def test_catch_is_learned_in_workers_without_rounds() -> None:
+    shape = replace(WORKERS.shape, workers=3, asynchronous=True)
+    learn_in_turns(replace(WORKERS, shape=shape), steps=300_000)
 
 
 @pytest.mark.parametrize("way", WORKER_WAYS)
@@ -90,15 +91,6 @@ def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
     else:
         assert checkpoint.version.number == pytest.approx(status.version, abs=shape.workers)
     assert checkpoint.steps == status.steps
-
-
-def test_without_learning_catch_stays_at_chance(tmp_path: Path) -> None:
-    """What the tests above would see if nothing were learned."""
-    algorithm = tuned(CATCH, lr=1e-12, lr_min=0.0, lr_max=1e-12)
-    experiment = replace(CATCH, algorithm=algorithm, stop=replace(CATCH.stop, steps=20_000))
-    result = train(replace(experiment, tracker=QUIET), tmp_path / "r")
-    assert result.status.best is not None
-    assert result.status.best < 0.3
 
 
 def test_a_short_pong_run_moves_its_numbers() -> None:

@@ -134,15 +134,6 @@ def test_each_form_adds_its_layers_and_off_adds_none(form: str) -> None:
     assert list(dict.fromkeys(names)) == want
 
 
-def test_off_draws_the_same_weights_and_gives_the_heads_outputs_only() -> None:
-    plain, off = make_net(NetworkSettings(), (42, 42)), make_net(tiny("off"))
-    assert off(torch.zeros(1, 3, 10, 5)).keys() == {"policy", "value"}
-    other = make_net(NetworkSettings(autoencoder="auxiliary"), (42, 42))
-    rest = dict(other.named_parameters())
-    for name, parameter in plain.named_parameters():
-        assert torch.equal(parameter, rest[name]), name
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_actors_hold_and_pull_no_decoder(form: Any) -> None:
     net = make_net(NetworkSettings(autoencoder=form), (42, 42))
@@ -232,28 +223,3 @@ def test_colour_frames_are_reconstructed_plane_by_plane(form: Any) -> None:
     assert torch.equal(net.auxiliary.stacks(wanted), stacks)
     with pytest.raises(ValueError, match="cannot be cut into 3 planes"):
         Network(settings, (127, 42), heads, statistics, "float32", planes=3)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_in_bfloat16_it_is_almost_the_same(form: Any) -> None:
-    settings = NetworkSettings(width=32, autoencoder=form)
-    net = make_net(settings, (42, 42), precision="bfloat16")
-    exact = make_net(settings, (42, 42))
-    frames = np.random.default_rng(5).integers(0, 256, (8, 4, 42, 42), dtype=np.uint8)
-    seen = net.preprocess(torch.from_numpy(frames))
-    acting = net.for_acting(["policy", "value"])
-    assert {p.dtype for p in acting.torso.parameters()} == {torch.bfloat16}
-    if acting.encoder is not None:
-        assert {p.dtype for p in acting.encoder.parameters()} == {torch.bfloat16}
-    want = exact(exact.preprocess(torch.from_numpy(frames)))
-    for found in (net(seen), acting(seen)):
-        assert (found["value"] - want["value"]).abs().max() < 0.05 * want[
-            "value"
-        ].abs().max() + 0.05
-    with net.casting():
-        if isinstance(net.auxiliary, Decoder):
-            reconstructed = net.auxiliary(net(seen)[CODE])
-            assert isinstance(exact.auxiliary, Decoder)
-            wanted = exact.auxiliary(want[CODE])
-            assert reconstructed.dtype == torch.bfloat16
-            assert (reconstructed - wanted).abs().max() < 0.05 * wanted.abs().max()

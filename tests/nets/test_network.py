@@ -89,17 +89,6 @@ def test_seen_frames_are_standardised_pixel_by_pixel_and_clipped() -> None:
     np.testing.assert_allclose(net.black(), black, rtol=1e-4, atol=1e-5)
 
 
-def test_frames_of_the_random_games_have_mean_0_and_deviation_1_once_seen() -> None:
-    frames = np.random.default_rng(3).integers(60, 200, (500, 6, 7), dtype=np.uint8)
-    net = make_net(frame_shape=(6, 7))
-    statistics = measure_input(frames)
-    net.mean.copy_(torch.from_numpy(statistics.mean))
-    net.scale.copy_(1 / torch.from_numpy(statistics.deviation))
-    seen = net.preprocess(torch.from_numpy(frames))
-    assert seen.mean(dim=0).abs().max() < 1e-4
-    assert (seen.std(dim=0, unbiased=False) - 1).abs().max() < 1e-3
-
-
 def test_a_float32_copy_for_acting_gives_the_same_policy_exactly() -> None:
     net = make_net(NetworkSettings(), (42, 42), {"policy": 6, "value": 1})
     acting = net.for_acting(["policy", "value"])
@@ -163,13 +152,6 @@ def test_measuring_leaves_torchs_randomness_alone() -> None:
     before = torch.get_rng_state()
     precision.faster_precision(SETTINGS, (4, 4), HEADS, samples=2)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_the_planes_of_a_frame_reach_the_measured_network() -> None:
-    found = precision.faster_precision(SETTINGS, (12, 4), HEADS, samples=2, planes=3)
-    assert found in ("float32", "bfloat16")
-    with pytest.raises(ValueError, match=r"\(10, 4\) cannot be cut into 3 planes"):
-        precision.faster_precision(SETTINGS, (10, 4), HEADS, samples=2, planes=3)
 
 
 TRUNCATED = 0.87962566
@@ -237,27 +219,6 @@ def test_uniform_hidden_layer_and_heads_go_by_their_inputs() -> None:
     for head in net.heads.values():
         assert isinstance(head, nn.Linear)
         assert_uniform(head.weight.detach(), 1.43 * (3 / 512) ** 0.5)
-
-
-def test_how_hidden_layer_and_heads_start_leaves_convolutions_alone_and_biases_0() -> None:
-    plain, drawn = (dict(net_with(fc_init=i).named_parameters()) for i in ("orthogonal", "uniform"))
-    for name, parameter in plain.items():
-        if name.endswith("bias"):
-            assert not parameter.any()
-            assert not drawn[name].any()
-        else:
-            assert torch.equal(drawn[name], parameter) == ("convolutions" in name)
-
-
-@pytest.mark.parametrize("init", ["normal", "uniform", "xavier"])
-def test_how_convolutions_start_leaves_hidden_layer_and_heads_orthogonal(init: Any) -> None:
-    net = net_with(conv_init=init)
-    weights = {name: p.detach() for name, p in net.named_parameters() if p.dim() == 2}
-    hidden = weights["torso.hidden.weight"]
-    torch.testing.assert_close(hidden.T @ hidden, 2.0 * torch.eye(256), atol=1e-5, rtol=0.0)
-    for name, gain in (("policy", 1e-4), ("value", 1.0)):
-        head = weights[f"heads.{name}.weight"]
-        torch.testing.assert_close(head @ head.T, gain * torch.eye(len(head)), atol=1e-5, rtol=0.0)
 
 
 def test_orthogonal_convolutions_are_orthogonal_with_gain_2() -> None:

@@ -84,24 +84,6 @@ def test_frames_and_filters_that_blocks_do_not_divide_stay_as_they_are() -> None
     assert make_net(NetworkSettings(torso="tiny", width=16), (8, 8)).block == 1
 
 
-def test_chunks_are_all_observations_in_order() -> None:
-    rng = np.random.default_rng(1)
-    windows = windows_of(make_net(), as_batch([random_trajectory(rng, games=3, length=6)]))
-    chunks = windows.chunks(4)
-    assert [len(c) for c in chunks] == [4, 4, 4, 4, 4, 1]
-    assert torch.equal(torch.cat(chunks), windows.pick(torch.arange(21)))
-
-
-def test_a_bfloat16_network_gets_the_same_observations_rounded() -> None:
-    rng = np.random.default_rng(2)
-    batch = as_batch([random_trajectory(rng, games=3, length=6)])
-    exact, rounded = make_net(), make_net(precision="bfloat16")
-    index = torch.arange(21)
-    found = windows_of(rounded, batch).pick(index)
-    assert found.dtype == torch.bfloat16
-    assert torch.equal(found, windows_of(exact, batch).pick(index).to(torch.bfloat16))
-
-
 def test_some_stacks_are_observations_of_the_batch_spread_over_it() -> None:
     sent = random_trajectory(np.random.default_rng(1), games=16, length=40)
     frames, ages = torch.from_numpy(sent.frames), torch.from_numpy(sent.ages)

@@ -11,11 +11,8 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
 from colobus.nets.network import InputStatistics, Network, NetworkSettings
-from colobus.nets.observations import Observations
 from colobus.nets.torsos import TORSOS, smallest_side
-from colobus.roles.replay.queue import as_batch
-from conftest import heads_of, make_net, random_trajectory
-from helpers.stacking import stack_at
+from conftest import heads_of, make_net
 
 Array = np.ndarray[Any, Any]
 HEADS = {"policy": 4, "value": 1}
@@ -113,29 +110,6 @@ def test_a_grey_frame_is_its_own_channel() -> None:
     np.testing.assert_allclose(net.features(stacks).detach(), want, rtol=1e-4, atol=1e-4)
 
 
-def test_how_stacks_lie_in_memory_changes_nothing() -> None:
-    net = colour_net(COLOUR, PLANE, "float32")
-    stream = net.preprocess(colour_frames(4, stack=5))
-    ring = stream[:, 2:4]  # as an actor has them
-    last = ring.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # as `Observations` has them
-    want = net(ring.contiguous())
-    for stacks in (ring, last):
-        found = net(stacks)
-        assert all(torch.equal(found[name], want[name]) for name in HEADS)
-
-
-def test_windows_of_colour_frames_are_seen_like_plain_stacks() -> None:
-    net = colour_net(COLOUR, PLANE, "float32")
-    rng = np.random.default_rng(5)
-    sent = random_trajectory(rng, length=4, stack=2, frame_shape=(3 * PLANE[0], PLANE[1]))
-    batch = as_batch([sent])
-    plain = np.stack([stack_at(sent.frames, sent.ages, t, 2) for t in range(5)], axis=1)
-    want = net(net.preprocess(torch.from_numpy(plain)).flatten(0, 1))
-    found = net(Observations(net, batch.frames, batch.ages).pick(torch.arange(10)))
-    assert all(torch.equal(found[name], want[name]) for name in HEADS)
-    assert (sent.ages == 0).any()  # some stacks are black before their game
-
-
 def test_channels_to_spare_get_no_gradient() -> None:
     net = colour_net(COLOUR, PLANE, "float32")
     net(net.preprocess(colour_frames(2)))["value"].sum().backward()
@@ -145,27 +119,6 @@ def test_channels_to_spare_get_no_gradient() -> None:
     largest = gradient.abs().amax(dim=(0, 2, 3))
     assert (largest[:6] > 1e-3).all()
     assert (largest[6:] == 0).all()
-
-
-def test_bfloat16_is_roughly_float32() -> None:
-    exact, rough = (colour_net(COLOUR, PLANE, p) for p in ("float32", "bfloat16"))
-    rough.load_state_dict(exact.state_dict())
-    frames = colour_frames(16)
-    want = exact(exact.preprocess(frames))["value"].detach()
-    acting = rough.for_acting(["policy", "value"])
-    assert next(acting.torso.parameters()).dtype == torch.bfloat16
-    assert want.std() > 0.1
-    for net in (rough, acting):
-        found = net(net.preprocess(frames))["value"].detach()
-        assert found.dtype == torch.float32
-        assert (found - want).abs().max() < 0.1 * want.std()
-
-
-@pytest.mark.parametrize(
-    ("torso", "side"), [("tiny", 1), ("small", 14), ("nature", 36), ("pooled", 34), ("padded", 10)]
-)
-def test_the_smallest_frame_by_hand(torso: str, side: int) -> None:
-    assert smallest_side(torso) == side
 
 
 @pytest.mark.parametrize("torso", sorted(TORSOS))

@@ -98,21 +98,6 @@ def test_the_loss_of_quantiles_is_the_papers() -> None:
     assert len(kinds) == 4
 
 
-def test_quantiles_become_those_of_the_returns() -> None:
-    random = torch.Generator().manual_seed(4)
-    returns = 50 * torch.rand(4_000, generator=random).square()  # far apart, so that huber is |x|
-    quantiles = torch.zeros(4, requires_grad=True)
-    for step in range(400):
-        total = distributions.quantile_losses(quantiles.expand(4_000, 4), returns).mean()
-        (gradient,) = torch.autograd.grad(total, quantiles)
-        with torch.no_grad():
-            quantiles -= 4 * 60 * 0.99**step * gradient
-    want = np.quantile(returns.numpy(), [1 / 8, 3 / 8, 5 / 8, 7 / 8])
-    np.testing.assert_allclose(quantiles.detach().numpy(), want, rtol=0.02, atol=0.4)
-    mean = distributions.quantile_means(quantiles.detach()).item()
-    assert mean == pytest.approx(want.mean(), rel=0.03)
-
-
 def test_who_only_acts_first_does_not_hinder_who_learns() -> None:
     logits = torch.zeros(3, 17, requires_grad=True)
     distributions.edges.cache_clear()

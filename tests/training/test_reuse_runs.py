@@ -19,7 +19,7 @@ from colobus.runtime.threads import Inline
 from colobus.training.run import train
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
-from conftest import catch, short_pong, tuned
+from conftest import catch, tuned
 from helpers.outcomes import assert_same, inline, threads
 
 CATCH = catch(512 + 10 * 512, deterministic=True)
@@ -97,13 +97,6 @@ def test_queues_draw_old_windows_of_their_own_actors() -> None:
             else:
                 frames[of].add(window)
     assert not frames[0] & frames[1]
-
-
-@pytest.mark.slow
-def test_emulator_threads_change_nothing_but_the_speed() -> None:
-    one = short_pong(2, deterministic=True)
-    two = replace(one, shape=replace(one.shape, emulators=2))
-    assert_same(inline(one), inline(two))
 
 
 LEARNED: dict[str, dict[str, Any]] = {

@@ -26,7 +26,7 @@ from colobus.roles.replay.sampling import (
     Uniform,
     bytes_needed,
 )
-from helpers.streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
+from helpers.streams import BY_ERROR, SHAPE, STACK, Model, Player, make_store
 
 CAPACITY, STREAMS = 120, 4  # 2 actors x 2 games, 30 steps of each
 
@@ -240,43 +240,6 @@ def test_priorities_that_are_no_numbers_are_refused() -> None:
         with pytest.raises(ValueError, match="must be finite and at least 0"):
             store.update(torch.tensor([1]), torch.tensor([0]), torch.tensor([bad]))
     assert store.offer().mass == 4.0
-
-
-@pytest.mark.parametrize("why", ["another round", "other ages", "other frames"])
-def test_where_play_does_not_go_on_no_window_crosses(why: str) -> None:
-    store, player = make_store(100), Player(ends=0.0)
-    store.add(player.play(10))
-    following = player.play(10)
-    if why == "another round":
-        following = following._replace(round=7)
-    elif why == "other ages":
-        following.ages[:] += 1
-    else:
-        following.frames[0, STACK - 1, 0, 0] ^= 1
-    store.add(following)
-    assert store.depth == 20
-    assert store.offer().mass == 2 * (10 - LENGTH + 1)
-    keys = torch.cat([store.sample().keys for _ in range(40)])
-    assert set(keys.tolist()) == {*range(7), *range(10 + STACK, 17 + STACK)}
-
-
-@pytest.mark.parametrize("end", ["terminated", "truncated", "a life", "the next game begins"])
-def test_steps_after_the_first_end_in_a_window_do_not_count(end: str) -> None:
-    store, player = make_store(100, length=6, windows=1), Player(ends=0.0)
-    trajectory = player.play(6)
-    trajectory.mask[:] = True
-    if end == "a life":  # the game goes on
-        trajectory.terminated[0, 2] = True
-    else:
-        trajectory.ages[0, 3:] = [0, 1, 2, 3]
-    if end in ("terminated", "truncated"):
-        getattr(trajectory, end)[0, 2] = True
-    if end == "truncated":
-        trajectory.mask[0, 2] = False
-    store.add(trajectory)
-    batch = store.sample()
-    assert batch.mask.tolist() == [[True, True, end != "truncated", False, False, False]]
-    assert batch.ages.tolist() == trajectory.ages.tolist()
 
 
 def test_a_batch_is_the_learners_own() -> None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
 from safetensors.numpy import load_file
 
-from colobus.core.errors import CannotWrite, ColobusError, Deadline, Lost
+from colobus.core.errors import CannotWrite, ColobusError, Lost
 from colobus.core.types import Batch
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.in_rounds import BufferInRounds
-from colobus.roles.replay.joined import JoinedQueues, ShardedReplay
+from colobus.roles.replay.joined import JoinedQueues
 from colobus.roles.replay.queue import TrajectoryQueue
 from colobus.roles.replay.sampling import (
     Prioritized,
@@ -201,34 +200,3 @@ def in_rounds() -> Callable[[], Batch]:
 
 def joined() -> Callable[[], Batch]:
     return JoinedQueues([cast("TrajectoryQueue", Away())], PATIENCE).sample
-
-
-def sharded() -> Callable[[], Batch]:
-    stores: list[ReplayBuffer] = [make_store(200, limiter=RateLimiter(60))]
-    return ShardedReplay(stores, 1, 0, PATIENCE).sample
-
-
-@pytest.mark.parametrize("make", [in_rounds, joined, sharded])
-def test_an_hour_in_which_nothing_ran_is_no_waiting(
-    make: Callable[[], Callable[[], Batch]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each wait takes as long as was asked for, but the second one an hour."""
-    now, waits = [1000.0], list[float]()
-
-    def pass_by(seconds: float) -> None:
-        waits.append(seconds)
-        now[0] += 3600.0 if len(waits) == 2 else seconds
-
-    def wait_for(_: Any, holds: Callable[[], object], timeout: float | None = None) -> object:
-        assert timeout is not None
-        if not holds() and timeout:
-            pass_by(timeout)
-        return holds()
-
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    monkeypatch.setattr("time.sleep", pass_by)
-    monkeypatch.setattr(threading.Condition, "wait_for", wait_for)
-    with pytest.raises(Deadline):
-        make()()
-    assert max(waits) <= 5.0
-    assert sum(waits) >= PATIENCE - 5.0

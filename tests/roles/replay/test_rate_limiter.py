@@ -80,18 +80,3 @@ def test_random_schedules_never_lock_up_and_keep_to_the_tolerance(
         go_on(limiter, (actors, trajectory, batch), pull, rng)
         if limiter.added >= 500:
             assert -tolerance <= limiter.surplus <= tolerance + ratio * trajectory * actors
-
-
-@pytest.mark.parametrize("pull", [0.05, 0.5, 0.95])
-@pytest.mark.parametrize(
-    ("ratio", "trajectory", "batch"), [(8.0, 64, 32), (0.25, 128, 32), (1, 9, 64)]
-)
-def test_over_100_000_inserts_the_ratio_is_kept_within_one_percent(
-    ratio: float, trajectory: int, batch: int, pull: float
-) -> None:
-    tolerance = max(ratio * trajectory, batch)
-    limiter = Scheduled(ratio, 1000, tolerance, trajectory, batch)
-    rng = np.random.default_rng(5)
-    while limiter.added < 100_000:
-        go_on(limiter, (2, trajectory, batch), pull, rng)
-    assert limiter.sampled / (limiter.added - 1000) == pytest.approx(ratio, rel=0.01)
