@@ -63,6 +63,7 @@ EXPERIMENTS = {
     "dqn catch": dqn(catch(512 + 8 * 512), prioritized=True, capacity=3_000),
     "iqn catch": replace(PRESETS["iqn-catch"], stop=StopRule(steps=512 + 8 * 256)),
     "lstm catch": replace(PRESETS["catch-dark"], stop=StopRule(steps=512 + 10 * 1024)),
+    "pair catch": replace(PRESETS["catch-pair"], stop=StopRule(steps=512 + 10 * 1024)),
     "target catch": catch(512 + 12 * 512, algorithm=TARGET),
     "appo pong": short_pong(12, servers=2, games=STICKY),
     "pqn pong": short_pong(12, games=STICKY, algorithm=PQN(minibatch=32)),

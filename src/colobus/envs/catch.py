@@ -133,6 +133,20 @@ class CatchPairGames:
         ended, never = np.full(self.count, over), np.zeros(self.count, dtype=np.bool_)
         return Step(self._draw(), rewards, ended, never, ended, never)
 
+    def save(self) -> State:
+        """Return the boards and the state of the random numbers."""
+        board = {"balls": self._balls.copy(), "paddles": self._paddles.copy()}
+        return board | {"row": self._row, "random": self._random.bit_generator.state}
+
+    @classmethod
+    def resumed(cls, state: State) -> CatchPairGames:
+        """Return games that go on from a result of `save`."""
+        games = cls(np.ones(len(state["balls"]), dtype=np.int64))
+        games._row, games._balls = state["row"], state["balls"].copy()
+        games._paddles = state["paddles"].copy()
+        games._random.bit_generator.state = state["random"]
+        return games
+
     def _start(self) -> None:
         self._row = 0
         self._balls = self._random.integers(COLUMNS, size=self._balls.shape)

@@ -59,6 +59,7 @@ ENVIRONMENTS = {
         CatchPairGames.action_names,
         CatchPairGames.frame_shape,
         agents=AGENTS,
+        resume=CatchPairGames.resumed,
     ),
 }
 """Environments by the name of the game (docs/extending.md)."""
