@@ -108,6 +108,7 @@ def make_net(
     precision: Precision = "float32",
     seed: int = 0,
     agents: int = 1,
+    masks: int = 0,
 ) -> Network:
     """Return a network with input statistics that differ from pixel to pixel."""
     settings = settings or NetworkSettings(torso="tiny", width=16, stack=3)
@@ -123,6 +124,7 @@ def make_net(
             InputStatistics(mean, deviation),
             precision,
             agents=agents,
+            masks=masks,
         )
 
 

@@ -51,7 +51,7 @@ class Table(nn.Module):
     """
 
     stack = K
-    block, scratch = 1, Scratch()
+    block, masks, scratch = 1, 0, Scratch()
 
     def __init__(self, tables: dict[str, Array]) -> None:
         super().__init__()
@@ -297,7 +297,7 @@ def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any)
     shown: list[torch.Tensor] = []
 
     class Showing:
-        stack, block, scratch = net.stack, net.block, net.scratch
+        stack, block, masks, scratch = net.stack, net.block, net.masks, net.scratch
         preprocess, black = net.preprocess, net.black
 
         def __call__(self, stacks: torch.Tensor) -> Any:

@@ -129,7 +129,7 @@ def test_arguments_of_an_environment_are_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("Pendulum-v1", "Pendulum-v1: its actions are continuous"),
+        ("helpers.gym_toys:robot", "have 6 continuous numbers, and at most 5 numbers are learned"),
         ("pong --env-kwargs size=8", "--env-kwargs size=8: has an effect only in environments of"),
         ("catch --observe image", "--observe image: has an effect only in environments of Gymnas"),
         ("CartPole-v1 --observe a", "--observe a: CartPole-v1 has no observation 'a'"),

@@ -99,7 +99,7 @@ def test_names_of_environments() -> None:
         ("torch:sys.exit", "is a function of Python's own"),
         ("phys2d/CartPole-v1", "environment 'phys2d/CartPole-v1': No module named 'jax'"),
         ("__main__:lost", "is a function of the script that trained, unknown here"),
-        ("Pendulum-v1", "Pendulum-v1: its actions are continuous"),
+        ("helpers.gym_toys:robot", "its actions Box.* have 6 continuous numbers"),
     ):
         with pytest.raises(ColobusError, match=said) as error:
             parse_game(name)
@@ -225,3 +225,36 @@ def test_an_agent_plays_in_a_vector_of_gymnasium_environments() -> None:
         assert envs.action_space.contains(actions)
         stacks = envs.step(actions)[0]
     envs.close()
+
+
+@pytest.mark.parametrize("name", ["doors_by_key", "doors_by_info", "many_doors"])
+def test_frames_end_with_the_mask_of_actions(name: str) -> None:
+    """Rooms 0 and 1 have the doors 0 and 2, then 1 and 3; a game of ten doors begins anew."""
+    games = GymGames(f"helpers.gym_toys:{name}", np.array([1, 2]))
+    assert (games.actions, games.frame_shape) == (4, (1, 5))
+    frames = games.reset()
+    assert frames[:, 0].tolist() == [[0.0, 1.0, 0.0, 1.0, 0.0]] * 2
+    for room in range(1, 10):
+        step = games.step(np.array([2, 0]) + (room - 1) % 2)
+        even = room % 2 == 0
+        mask = [1.0, 0.0, 1.0, 0.0] if even else [0.0, 1.0, 0.0, 1.0]
+        assert step.frames[:, 0].tolist() == [[room, *mask]] * 2
+        assert step.rewards.tolist() == ([3.0, 1.0] if even else [2.0, 0.0])
+    assert games.step(np.array([3, 1])).terminated.all()
+
+
+def test_a_picture_ends_with_rows_of_its_mask() -> None:
+    games = GymGames("helpers.gym_toys:doors_in_pictures", np.array([1]))
+    assert games.frame_shape == (2 * 6 + 1, 6)
+    games.reset()
+    frame = games.step(np.array([2])).frames[0]
+    assert frame[:12].tolist() == [[25] * 6] * 12
+    assert frame[12].tolist() == [0, 1, 0, 1, 0, 0]
+
+
+def test_taxi_has_masks_in_its_infos() -> None:
+    games = GymGames("Taxi-v4", np.array([3]))
+    frame = games.reset()
+    env = gymnasium.make("Taxi-v4")
+    _, info = env.reset(seed=3)
+    assert frame[0, 0, 500:].tolist() == info["action_mask"].tolist()

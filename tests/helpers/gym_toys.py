@@ -91,3 +91,82 @@ def grid() -> Any:
 def shifted() -> Any:
     """Return an environment whose actions are 5, 6 and 7."""
     return Shaped(spaces.Box(-1, 1, (4,)), spaces.Discrete(3, start=5))
+
+
+def robot() -> Any:
+    """Return an environment with more continuous actions than are learned."""
+    env: Any = Walk()
+    env.action_space = spaces.Box(-1.0, 1.0, (6,))
+    return env
+
+
+class Doors(gymnasium.Env[Any, Any]):
+    """Ten rooms with four doors, of which two are open; a closed one is an error.
+
+    The reward of a door is its number, so the best agent takes the larger open one: 2 of the doors
+    0 and 2 in even rooms, 3 of 1 and 3 in odd ones. Ten of them are worth 25. It observes the
+    number of the room.
+
+    Args:
+        key: whether the mask is in the observation; else it is in the info.
+        several: whether a door is two numbers, such as 1, 0 for door 2.
+        picture: whether the room is a picture of one grey level.
+    """
+
+    def __init__(self, key: bool, several: bool = False, picture: bool = False) -> None:
+        self._key, self._several, self._picture = key, several, picture
+        seen: Any = spaces.Box(0, 10, (1,))
+        if picture:
+            seen = spaces.Box(0, 255, (6, 6, 2), np.uint8)
+        if key:
+            seen = spaces.Dict(room=seen, action_mask=spaces.MultiBinary(4))
+        self.observation_space = seen
+        self.action_space: Any = spaces.MultiDiscrete([2, 2]) if several else spaces.Discrete(4)
+
+    def _shown(self) -> tuple[Any, dict[str, Any]]:
+        room: Any = np.array([self._room], np.float32)
+        if self._picture:
+            room = np.full((6, 6, 2), 25 * self._room, np.uint8)
+        mask = np.array([1, 0, 1, 0] if self._room % 2 == 0 else [0, 1, 0, 1], np.int8)
+        if self._several:  # the last number is that of the room, the first one is free
+            mask = np.array([1, 1, *([1, 0] if self._room % 2 == 0 else [0, 1])], np.int8)
+        return (
+            ({"room": room, "action_mask": mask}, {})
+            if self._key
+            else (
+                room,
+                {"action_mask": mask, "other": "x" * self._room},
+            )
+        )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._room = 0
+        return self._shown()
+
+    def step(self, action: Any) -> Any:
+        door = int(2 * action[0] + action[1]) if self._several else int(action)
+        assert door % 2 == self._room % 2, "the door is closed"
+        self._room += 1
+        seen, info = self._shown()
+        return seen, float(door), self._room == 10, False, info
+
+
+def doors_by_key() -> Any:
+    """Return `Doors` with the mask in its observation."""
+    return Doors(key=True)
+
+
+def doors_by_info() -> Any:
+    """Return `Doors` with the mask in its info, and two numbers for a door."""
+    return Doors(key=False, several=True)
+
+
+def doors_in_pictures() -> Any:
+    """Return `Doors` with pictures of rooms."""
+    return Doors(key=True, picture=True)
+
+
+def many_doors(num_envs: int) -> Any:
+    """Return a vector of them, whose masks are in the infos."""
+    return SyncVectorEnv([doors_by_info] * num_envs)

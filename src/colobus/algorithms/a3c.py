@@ -111,7 +111,8 @@ class A3C(Algorithm):
         ignored = weights == 0.0  # they may be infinite, and 0 times infinity is not 0
         targets = targets.flatten().masked_fill(ignored, 0.0)
         predicted = values[:, :-1].flatten()
-        log_policy = losses.log_softmax(logits)
+        allowed = minibatch.observations.allowed[:, :-1].flatten(0, 1)
+        log_policy = losses.log_softmax(logits, allowed)
         chosen = losses.chosen(log_policy, batch.actions.flatten())
         advantages = (targets - predicted.detach()).masked_fill(ignored, 0.0)
         log_ratios = losses.log_ratios(chosen.detach(), batch.log_probs.flatten(), ignored)

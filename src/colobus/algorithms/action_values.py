@@ -16,6 +16,7 @@ from colobus.algorithms.exploration import (
     Explored,
     Lasting,
     Player,
+    best_allowed,
     epsilon_noise,
     unrewarded,
 )
@@ -24,7 +25,7 @@ from colobus.core.types import Batch, Floats, Ints, State
 from colobus.nets.heads import Head, action_values
 from colobus.nets.network import Network
 from colobus.nets.observations import Observations
-from colobus.ops import returns
+from colobus.ops import losses, returns
 from colobus.ops.distributions import LIMIT, Atoms, Values, losses_of, means_of
 from colobus.ops.returns import RewardClip
 
@@ -197,11 +198,12 @@ class EpsilonGreedy:
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Draw the steps at which each game explores, and the actions there."""
         _, _, games, actions = self._player
+        self._random = random
         self._noise = epsilon_noise((length, games, actions), self._epsilons(steps), random)
 
     def choose(self, t: int, scores: torch.Tensor) -> torch.Tensor:
         """Return actions int64[B], given action values float32[B, A]."""
-        return (scores + self._noise[t]).argmax(dim=1)
+        return best_allowed(scores, self._noise[t], self._random)
 
     def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:
         """Return zeros, as losses of action values do not use probabilities."""
@@ -234,6 +236,7 @@ class LastingEpsilonGreedy(EpsilonGreedy):
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Draw where random actions begin, which they are, and how long they last."""
         _, _, games, actions = self._player
+        self._random = random
         shape, epsilons = (length, games), self._epsilons(steps).double()
         # with this chance at each step without one, they are played in a share epsilon of all steps
         chances = epsilons / (self._mean * (1.0 - epsilons) + epsilons)
@@ -301,7 +304,8 @@ class StickyExploration:
         """Return actions int64[B], given action values float32[B, A]."""
         actions = self._otherwise.choose(t, scores)
         if self._held is not None:
-            actions[1::2] = self._held
+            allowed = losses.chosen(scores[1::2], self._held) > losses.FORBIDDEN
+            actions[1::2] = torch.where(allowed, self._held, actions[1::2])
         return actions
 
     def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:

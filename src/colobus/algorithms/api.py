@@ -20,6 +20,7 @@ from colobus.core.types import AlgorithmState, Batch
 from colobus.nets.config import Autoencoder
 from colobus.nets.heads import Head
 from colobus.nets.network import Network
+from colobus.ops import losses
 
 LEARNING_RATE = "learning_rate"
 """Name of the learning rate in an algorithm's state: the only place where it is kept."""
@@ -220,6 +221,14 @@ class Algorithm(ABC):
                 without one. `Network.initial_state` is the first, and an episode's end sets it to
                 0.
         """
+
+    def scores(
+        self, net: Network, stacks: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return what `act` does, for stacks with masks: low for actions that are not allowed."""
+        seen, allowed = net.apart(stacks)
+        scores, after = self.act(net, seen, state)
+        return losses.masked(scores, allowed), after
 
     @abstractmethod
     def prepare(

@@ -62,6 +62,7 @@ class Steps(NamedTuple):
     weights: torch.Tensor  # float32[M], 0 where the loss mask is 0
     independent: torch.Tensor  # float32[M], 1 where the action may count for the KL divergence
     old: torch.Tensor  # float32[M, A], log pi_old(.|x); [M, 0] without a target policy
+    allowed: torch.Tensor = losses.ALL  # bool[M, A], actions; [M, 0]: all
 
 
 @dataclass(frozen=True)
@@ -208,13 +209,14 @@ class APPO(Algorithm):
         rewards = returns.clipped(batch.rewards, self.reward_clip)
         ends = (batch.terminated, batch.truncated)
         old = batch.log_probs.new_empty(len(actions), 0)
+        allowed = observations.allowed[:, :-1].flatten(0, 1)
         if self.advantage == "gae":
             computed = returns.gae(rewards, values, *ends, self.gamma, self.lam)
         else:
             if self.target_every:
                 outputs = evaluate(net, *given, target_parameters(algorithm_state)).outputs
             logits = outputs["policy"].view(*shape, -1)[:, :-1].flatten(0, 1)
-            log_policy = losses.log_softmax(logits)
+            log_policy = losses.log_softmax(logits, allowed)
             old = log_policy if self.target_every else old
             ratios = losses.chosen(log_policy, actions).view_as(batch.log_probs) - batch.log_probs
             ratios = ratios.masked_fill(~batch.mask, 0.0)  # both policies play what is forced
@@ -228,6 +230,7 @@ class APPO(Algorithm):
             (batch.mask.float() * batch.weights.unsqueeze(1)).flatten(),
             batch.independent_steps(),
             old,
+            allowed,
         )
         future = auxiliary.future(net, batch, evaluated.outputs.get(CODE))
         samples = Samples(
@@ -256,7 +259,10 @@ class APPO(Algorithm):
         observations, steps, ahead, moments = minibatch
         weights = steps.weights
         outputs = net(observations)
-        log_policy, values = losses.log_softmax(outputs["policy"]), self._means(outputs["value"])
+        log_policy, values = (
+            losses.log_softmax(outputs["policy"], steps.allowed),
+            self._means(outputs["value"]),
+        )
         ignored = weights == 0.0  # they may be infinite, and 0 times infinity is not 0
         advantages = steps.advantages.masked_fill(ignored, 0.0)
         targets = steps.targets.masked_fill(ignored, 0.0)

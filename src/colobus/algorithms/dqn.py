@@ -260,7 +260,9 @@ class DQN(DistributionalValues):
         first, following = whole.observations.chunks(whole.size)
         taken = losses.chosen(net(first)["q"], whole.batch.actions[:, 0])
         with torch.no_grad():
-            targets = rewards + discounts * self._best(net, following, None, algorithm_state)
+            allowed = whole.observations.allowed[whole.size :, 0]
+            best = self._best(net, following, allowed, None, algorithm_state)
+            targets = rewards + discounts * best
         return Evaluated(taken.unsqueeze(1), targets.unsqueeze(1))
 
     def _of_all_steps(
@@ -273,6 +275,7 @@ class DQN(DistributionalValues):
         output = outputs["q"]
         before_last = output.unflatten(0, shape)[:, :-1].flatten(0, 1)
         taken = losses.chosen(before_last, batch.actions.flatten())
+        allowed = whole.observations.allowed.flatten(0, 1)
         has_target = bool(target_parameters(algorithm_state))
         with torch.no_grad():
             # with a target network that also chooses, nobody needs them
@@ -280,12 +283,11 @@ class DQN(DistributionalValues):
             rewards = returns.clipped(batch.rewards, self.reward_clip)
             extra = torch.zeros_like(rewards)
             if self.is_munchausen:
-                evaluated = self._evaluated(net, stacks, scores, algorithm_state).unflatten(
-                    0, shape
-                )
+                evaluated = self._evaluated(net, stacks, scores, algorithm_state)
+                evaluated = losses.masked(evaluated, allowed).unflatten(0, shape)
                 extra, best = returns.munchausen(evaluated, batch.actions, self.temperature)
             else:
-                best = self._best(net, stacks, scores, algorithm_state).view(shape)
+                best = self._best(net, stacks, allowed, scores, algorithm_state).view(shape)
             ends = (batch.terminated, batch.truncated)
             gamma, lam = self.now(algorithm_state, "gamma"), self.now(algorithm_state, "lam")
             targets = returns.q_lambda(rewards, best, *ends, gamma, lam)
@@ -298,10 +300,11 @@ class DQN(DistributionalValues):
         self,
         net: Network,
         stacks: torch.Tensor,
+        allowed: torch.Tensor,
         scores: torch.Tensor | None,
         algorithm_state: AlgorithmState,
     ) -> torch.Tensor:
-        """Return the values [M] of the best actions.
+        """Return the values [M] of the best actions among those that are allowed, bool[M, A].
 
         ``scores`` are the action values [M, A] of the current network, if they are known.
         """
@@ -309,7 +312,7 @@ class DQN(DistributionalValues):
             scores = self.means(net(stacks)["q"])
         evaluated = self._evaluated(net, stacks, scores, algorithm_state)
         chooser = scores if self.double and scores is not None else evaluated
-        return losses.chosen(evaluated, chooser.argmax(dim=1))
+        return losses.chosen(evaluated, losses.masked(chooser, allowed).argmax(dim=1))
 
     def _evaluated(
         self,

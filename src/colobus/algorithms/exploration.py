@@ -181,6 +181,23 @@ def epsilon_noise(
     return torch.zeros(shape).scatter_(-1, actions.unsqueeze(-1), height.unsqueeze(-1))
 
 
+def best_allowed(
+    scores: torch.Tensor, noise: torch.Tensor, random: torch.Generator
+) -> torch.Tensor:
+    """Return the actions int64[B] of the largest sums of scores and noise, float32[B, A].
+
+    Where noise chose an action that is not allowed (`colobus.ops.losses.masked`), each of those
+    that are is drawn with the same probability. So if noise chooses any action with the same
+    probability, what is played is uniform over the allowed ones.
+    """
+    actions = (scores + noise).argmax(dim=1)
+    forbidden = losses.chosen(scores, actions) <= losses.FORBIDDEN
+    if forbidden.any():
+        allowed = (scores[forbidden] > losses.FORBIDDEN).float()
+        actions[forbidden] = torch.multinomial(allowed, 1, generator=random).squeeze(1)
+    return actions
+
+
 def unrewarded(before: int, rewards: Floats) -> int:
     """Return the steps since the last reward: ``before`` a rollout and with it (0: it had one)."""
     return 0 if rewards.any() else before + rewards.size

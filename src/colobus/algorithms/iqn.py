@@ -179,7 +179,8 @@ class IQN(ActionValues):
             returns = functional_call(quantiles_at, named, (following, others))
             chooser = net if self.double or not target else None
             outputs = chooser(following) if chooser else functional_call(net, target, (following,))
-            best = self.means(outputs["q"]).argmax(dim=1)
+            allowed = minibatch.observations.allowed[count:, 0]
+            best = losses.masked(self.means(outputs["q"]), allowed).argmax(dim=1)
             returns = losses.chosen(returns, best)
             targets = rewards.unsqueeze(1) + discounts.unsqueeze(1) * returns
         # what is masked may be infinite, and 0 times infinity is not 0

@@ -89,7 +89,7 @@ class PQN(DistributionalValues):
         observations = Observations(net, batch.frames, batch.ages)
         chunks = observations.chunks(self.minibatch)
         values = torch.cat([self.means(net(stacks)["q"]) for stacks in chunks])
-        scores = values.unflatten(0, observations.shape)  # [N, T + 1, A]
+        scores = losses.masked(values.unflatten(0, observations.shape), observations.allowed)
         best = scores.amax(dim=2)
         rewards = returns.clipped(batch.rewards, self.reward_clip)
         extra = torch.zeros_like(rewards)

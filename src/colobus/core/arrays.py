@@ -23,6 +23,34 @@ Ints = NDArray[np.int64]
 Frames = NDArray[Any]
 """Frames of games: uint8 […, H, W], or uint8 or float32 […, 1, D] of vectors."""
 
+
+def apart(frames: Any, masks: int) -> tuple[Any, Any]:
+    """Return what is seen of frames, […, H, W], and bool[…, A] which actions are allowed.
+
+    The mask of A actions stands at the end of a frame: after a vector, [1, D + A], or in whole rows
+    below a picture; 1: allowed. So it goes wherever the frame goes, such as into a replay buffer.
+
+    Args:
+        frames: arrays or tensors […, H, W], with masks or (0 masks) without.
+        masks: actions of a mask (A); 0: all are always allowed.
+    """
+    height, width = frames.shape[-2:]
+    if height == 1 or not masks:
+        return frames[..., : width - masks], frames[..., 0, width - masks :] > 0
+    rows = height - -(-masks // width)
+    below = frames[..., rows:, :].reshape(*frames.shape[:-2], -1)
+    return frames[..., :rows, :], below[..., :masks] > 0
+
+
+def joined(frames: Frames, allowed: Bools) -> Frames:
+    """Return frames [B, H, W] with masks bool[B, A] at their ends, as `apart` takes them apart."""
+    count, height, width = frames.shape
+    rows = 1 if height == 1 else -(-allowed.shape[1] // width)
+    mask = np.zeros((count, rows * (allowed.shape[1] if height == 1 else width)), frames.dtype)
+    mask[:, : allowed.shape[1]] = allowed
+    return np.concatenate([frames, mask.reshape(count, rows, -1)], axis=2 if height == 1 else 1)
+
+
 State = dict[str, Any]
 """The saved state of an object: arrays or tensors and JSON values by name, which may be nested."""
 

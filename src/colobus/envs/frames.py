@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from colobus.core.types import Bools, Frames, Ints
+from colobus.core.arrays import Bools, Frames, Ints, apart
+from colobus.envs.api import Games
 
 
 class FrameStack:
@@ -49,6 +50,22 @@ class FrameStack:
         self.stacks[:, -1] = frames
         if over is not None:
             self.stacks[over, :-1] = 0
+
+
+def random_actions(random: np.random.Generator, games: Games, frames: Frames, masks: int) -> Ints:
+    """Return actions int64[B], each of those that are allowed with the same probability.
+
+    Args:
+        random: to draw with.
+        games: that are played.
+        frames: [B, H, W], the newest ones.
+        masks: actions of the mask at the end of each frame; 0: all are allowed.
+    """
+    if not masks:
+        return random.integers(games.actions, size=games.count)
+    drawn = np.where(apart(frames, masks)[1], random.random((games.count, masks)), -1.0)
+    actions: Ints = drawn.argmax(axis=1)
+    return actions
 
 
 class StuckGuard:

@@ -30,6 +30,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from colobus.core.arrays import Bools, Bytes, Floats, Frames, Ints
 from colobus.core.errors import ColobusError
 from colobus.core.functions import NoPictures
+from colobus.envs.actions import MASK
 from colobus.envs.api import GameSettings, Step
 from colobus.envs.single import (
     Game,
@@ -114,6 +115,9 @@ class GymGames:
         # whose last observation is shown, so that the next step is idle
         self._terminated, self._truncated = self._none(), self._none()
         self._steps = 0  # of each game
+        self._allowed: Bools | None = None  # bool[B, A], if infos of a vector say what is allowed
+        if self._vector and self._fit.is_masked and self._fit.mask is None:
+            self._allowed = np.ones((self.count, self.actions), dtype=np.bool_)
         self.rate = int(self._envs.metadata.get("render_fps") or RATE)
 
     def reset(self) -> Frames:
@@ -122,26 +126,26 @@ class GymGames:
         The first call seeds the games. Later calls continue their random streams.
         """
         with playing(self._name):
-            observations = self._begin(self._seeds)
+            observations, infos = self._begin(self._seeds)
         self._seeds = None
         self._terminated, self._truncated, self._torn = (self._none() for _ in range(3))
-        return self._frames(observations)
+        return self._frames(observations, infos)
 
     def _begin(self, seeds: list[int] | None) -> Any:
-        """Return the first observations. Vectors differ in how they take seeds."""
+        """Return the first observations and infos. Vectors differ in how they take seeds."""
         if seeds is None:
-            return self._envs.reset()[0]
+            return self._envs.reset()
         ways: list[Any] = [seeds, np.array(seeds)]  # neither is a seed in the type
         for given in ways:
             with suppress(TypeError, gymnasium.error.Error):
-                return self._envs.reset(seed=given)[0]
-        return self._envs.reset(seed=seeds[0])[0]  # one seed for all games
+                return self._envs.reset(seed=given)
+        return self._envs.reset(seed=seeds[0])  # one seed for all games
 
     def step(self, actions: Ints) -> Step:
         """Play one step with ``actions`` int64[B] (see `Step`)."""
         self._steps += 1
         with playing(self._name):
-            return self._step(actions + (self._fit.first_action if self._vector else 0))
+            return self._step(self._fit.does.table[actions] if self._vector else actions)
 
     def _step(self, actions: Ints) -> Step:
         """Do what `step` does, with actions as the environment has them."""
@@ -153,7 +157,7 @@ class GymGames:
         terminated: Bools = np.array(ends, dtype=np.bool_) & ~idle | at_once
         truncated: Bools = np.array(cuts, dtype=np.bool_) & ~idle & ~terminated
         rewards: Floats = np.where(idle, np.float32(0.0), self._rewards(gained))
-        frames = self._frames(observations)
+        frames = self._frames(observations, infos)
         if self._mode == AutoresetMode.SAME_STEP and truncated.any() and "final_obs" not in infos:
             self._begins_anew = False
         if not self._begins_anew:
@@ -168,9 +172,9 @@ class GymGames:
             if self._mode == AutoresetMode.DISABLED:
                 anew = idle | terminated | truncated
             elif truncated.any():
-                last = self._last(truncated, infos["final_obs"])
+                last = self._last(truncated, infos)
             if anew.any():
-                frames = self._frames(self._envs.reset(options={"reset_mask": anew})[0])
+                frames = self._frames(*self._envs.reset(options={"reset_mask": anew}))
             frames[truncated] = last
         self._truncated = truncated
         return Step(frames, rewards, terminated | ended, cut, at_once | idle, idle, idle)
@@ -191,7 +195,7 @@ class GymGames:
             return None
         frames = step.frames.copy()
         if shown.any():
-            frames[shown] = self._last(shown, infos["final_obs"])
+            frames[shown] = self._last(shown, infos)
         return Step(
             frames,
             np.where(torn, np.float32(0.0), step.rewards),
@@ -201,14 +205,19 @@ class GymGames:
             step.forced | torn,
         )
 
-    def _last(self, which: Bools, observations: Any) -> Frames:
+    def _last(self, which: Bools, infos: dict[str, Any]) -> Frames:
         """Return the last frames of the games ``which`` bool[B], from the infos' observations."""
+        observations, games, allowed = infos["final_obs"], np.flatnonzero(which), None
+        if self._allowed is not None:
+            masks = infos.get("final_info", {}).get(MASK, np.ones((self.count, self.actions)))
+            allowed = np.array([self._fit.does.allowed(masks[game]) for game in games])
         if isinstance(observations, dict):
-            return self._frames({key: value[which] for key, value in observations.items()})
-        last: list[Any] = [observations[game] for game in np.flatnonzero(which)]
+            shown: Any = {key: value[which] for key, value in observations.items()}
+            return self._checked(shown, allowed)
+        last: list[Any] = [observations[game] for game in games]
         space = self._envs.single_observation_space
         into: Any = create_empty_array(space, len(last))
-        return self._frames(concatenate(space, last, into))
+        return self._checked(concatenate(space, last, into), allowed)
 
     def _none(self) -> Bools:
         return np.zeros(self.count, dtype=np.bool_)
@@ -238,9 +247,21 @@ class GymGames:
         """Close the environments."""
         self._envs.close()
 
-    def _frames(self, observations: Any) -> Frames:
-        """Return frames [B, H, W], copied."""
-        frames = self._fit.frames(observations) if self._vector else np.array(observations)
+    def _frames(self, observations: Any, infos: Any) -> Frames:
+        """Return frames [B, H, W], copied, of all games."""
+        if self._allowed is not None:
+            infos = infos if isinstance(infos, dict) else {}
+            given = infos.get(MASK, self._allowed)
+            for game in np.flatnonzero(infos.get(f"_{MASK}", ~self._none())):
+                self._allowed[game] = self._fit.does.allowed(given[game])
+        return self._checked(observations, self._allowed)
+
+    def _checked(self, observations: Any, allowed: Bools | None) -> Frames:
+        """Return frames of observations and of what infos allow; they must be finite."""
+        if self._vector:
+            frames = self._fit.frames(observations, allowed)
+        else:
+            frames = np.array(observations)
         self._check_finite("observation", frames)
         return frames
 

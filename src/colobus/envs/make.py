@@ -38,7 +38,13 @@ class Environment(NamedTuple):
     agents: int = 1  # that play each game together; their rows are neighbours
     planes: int = 1
     frame_type: str = "uint8"
+    masks: int = 0
     resume: Callable[[State], Games] | None = None  # from what `save` of the games returned
+
+    @property
+    def seen_shape(self) -> tuple[int, int]:
+        """The shape of a frame without a mask; there is none."""
+        return self.frame_shape
 
 
 ENVIRONMENTS = {
@@ -136,10 +142,22 @@ def frame_shape(settings: GameSettings) -> tuple[int, int]:
     return planes(settings) * settings.size, settings.size
 
 
+def masks(settings: GameSettings) -> int:
+    """Return the actions of the mask at the end of each frame; 0: a game's frames have none."""
+    known = _known(settings)
+    return 0 if known is None else known.masks
+
+
 def frame_type(settings: GameSettings) -> np.dtype[Any]:
     """Return the type of a game's frames: uint8, or float32 of most vectors."""
     known = _known(settings)
     return np.dtype(np.uint8 if known is None else known.frame_type)
+
+
+def seen_shape(settings: GameSettings) -> tuple[int, int]:
+    """Return the shape of a game's frames without their masks."""
+    known = _known(settings)
+    return known.seen_shape if known else frame_shape(settings)
 
 
 def agents(settings: GameSettings) -> int:

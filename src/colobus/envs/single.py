@@ -6,7 +6,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import gymnasium
@@ -23,8 +23,9 @@ from colobus.core.functions import (
     find_environment,
     import_module,
 )
+from colobus.envs.actions import MASK
 from colobus.envs.api import GameSettings
-from colobus.envs.spaces import MASK, Fit, fit_of
+from colobus.envs.spaces import Fit, fit_of
 
 Env = gymnasium.Env[Any, Any]
 Game = str | GameSettings
@@ -56,6 +57,9 @@ def fit(game: Game) -> Fit:
         else:
             seen, acted = env.observation_space, env.action_space
         found = fit_of(name, seen, acted, settings.observe)
+        if found.mask is None:  # it may be in the infos
+            with suppress(Exception, SystemExit):
+                found = found._replace(is_masked=MASK in env.reset()[1])
         if function and type(env.unwrapped).__module__.startswith("ale_py") and env.spec:
             note = f"{name}: is played as it is; {env.spec.id} by name has Atari's preprocessing"
             found = found._replace(note=found.note or note)
@@ -134,7 +138,7 @@ class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"its reset returned {_kind(found)}, must be a tuple of an observation and a "
                 "dictionary (info)"
             )
-        frame = self._fit.frame(found[0])
+        frame = self._fit.frame(*found)
         if not self._looked and (line := self._fit.outside(found[0])):
             warnings.warn(line, stacklevel=2)
         self._looked = True
@@ -142,7 +146,7 @@ class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Frames, float, bool, bool, dict[str, Any]]:
         """Play a step."""
-        found: Any = self.env.step(action + self._fit.first_action)
+        found: Any = self.env.step(self._fit.does.table[action])
         if not (isinstance(found, tuple) and len(found) == 5 and isinstance(found[4], dict)):
             self._refuse(
                 f"its step returned {_kind(found)}, must be a tuple of 5: observation, reward, "
@@ -150,7 +154,7 @@ class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
         seen, reward, ended, cut, info = found
         return (
-            self._fit.frame(seen),
+            self._fit.frame(seen, info),
             float(self._one("reward", reward)),
             bool(self._one("terminated", ended)),
             bool(self._one("truncated", cut)),

@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from colobus.core.arrays import Frames
+from colobus.core.arrays import Bools, Frames, joined
 from colobus.core.errors import ColobusError
+from colobus.envs.actions import MASK, Actions, actions_of, short
 
 Space = spaces.Space[Any]
-
-MASK = "action_mask"
-"""Key of what says which actions are possible; it is no part of what the agent sees."""
 
 MOST_PLANES = 64
 """Most numbers that are shown as planes beside a picture."""
@@ -129,19 +127,38 @@ class Fit(NamedTuple):
     """How an environment fits."""
 
     name: str
-    actions: int
-    first_action: int  # what Gymnasium calls action 0
+    does: Actions
     parts: tuple[Part, ...]  # that the agent sees, pictures first
     planes: int  # channels of a picture; 1 for a vector
-    frame_shape: tuple[int, int]  # H of all planes together, W
+    seen_shape: tuple[int, int]  # H of all planes together, W
     vector: bool
     frame_type: str  # uint8 or float32
     note: str  # one sentence to print, or ""
+    mask: Part | None = None  # of the observation, that says which actions are allowed
+    is_masked: bool = False  # whether that or an info says it
+
+    @property
+    def actions(self) -> int:
+        """The number of actions."""
+        return len(self.does.table)
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """Their numbers."""
-        return tuple(map(str, range(self.actions)))
+        """What the environment takes."""
+        return self.does.names
+
+    @property
+    def masks(self) -> int:
+        """Actions of the mask at the end of each frame; 0: there is none."""
+        return self.actions if self.is_masked else 0
+
+    @property
+    def frame_shape(self) -> tuple[int, int]:
+        """The shape of a frame, with its mask if it has one."""
+        height, width = self.seen_shape
+        if height == 1:
+            return 1, width + self.masks
+        return height - -self.masks // width, width
 
     @property
     def space(self) -> spaces.Box:
@@ -149,30 +166,39 @@ class Fit(NamedTuple):
         low, high = (0, 255) if self.frame_type == "uint8" else (-np.inf, np.inf)
         return spaces.Box(low, high, self.frame_shape, np.dtype(self.frame_type).type)
 
-    def frames(self, observations: Any) -> Frames:
+    def frames(self, observations: Any, allowed: Bools | None = None) -> Frames:
         """Return frames [B, H, W], copied, of observations [B, …] as a vector environment has them.
+
+        Args:
+            observations: of B games.
+            allowed: bool[B, A], the actions that infos allow, if they say it.
 
         Raises:
             ColobusError: if they are not in the space that the environment says they are in.
         """
         shown = [part.of(self.name, observations) for part in self.parts]
         if not self.vector:
-            height, width = self.frame_shape[0] // self.planes, self.frame_shape[1]
+            height, width = self.seen_shape[0] // self.planes, self.seen_shape[1]
             shown = [
                 each
                 if each.ndim == 4
                 else np.broadcast_to(each[:, :, None, None], (*each.shape, height, width))
                 for each in shown
             ]
-        joined = shown[0] if len(shown) == 1 else np.concatenate(shown, axis=1)
-        frames: Frames = joined.astype(self.frame_type)
-        exact = self.frame_type != "uint8" or joined.dtype in (np.uint8, np.bool_)
-        if not exact and (wrong := frames != joined).any():
+        whole = shown[0] if len(shown) == 1 else np.concatenate(shown, axis=1)
+        frames: Frames = whole.astype(self.frame_type)
+        exact = self.frame_type != "uint8" or whole.dtype in (np.uint8, np.bool_)
+        if not exact and (wrong := frames != whole).any():
             raise ColobusError(
-                f"{self.name}: its observation has {joined[wrong][0]:g}, its space says that "
+                f"{self.name}: its observation has {whole[wrong][0]:g}, its space says that "
                 "its numbers are whole and from 0 to 255; correct the space"
             )
-        return frames.reshape(len(frames), *self.frame_shape)
+        frames = frames.reshape(len(frames), *self.seen_shape)
+        if self.mask is not None:
+            masks = self.mask.values(self.name, observations)
+            rows = zip(*masks, strict=True) if isinstance(masks, tuple) else masks
+            allowed = np.array([self.does.allowed(row) for row in rows])
+        return frames if allowed is None else joined(frames, allowed)
 
     def outside(self, observation: Any) -> str:
         """Return a sentence about one observation that is outside of its space, or ""."""
@@ -192,9 +218,13 @@ class Fit(NamedTuple):
                     )
         return ""
 
-    def frame(self, observation: Any) -> Frames:
-        """Return the frame [H, W] of one observation."""
-        frame: Frames = self.frames(_as_batch(observation))[0]
+    def frame(self, observation: Any, info: dict[str, Any] | None = None) -> Frames:
+        """Return the frame [H, W] of one observation; an info without a mask allows all actions."""
+        allowed = None
+        if self.is_masked and self.mask is None:
+            given = (info or {}).get(MASK, np.ones(self.actions))
+            allowed = self.does.allowed(given)[None]
+        frame: Frames = self.frames(_as_batch(observation), allowed)[0]
         return frame
 
 
@@ -210,15 +240,15 @@ def fit_of(name: str, observations: Space, actions: Space, observe: str = "") ->
     Raises:
         ColobusError: if they do not; the message says why and what to do.
     """
-    if not isinstance(actions, spaces.Discrete):
-        kind = "continuous" if isinstance(actions, spaces.Box) else type(actions).__name__
-        raise ColobusError(
-            f"{name}: its actions are {kind} ({short(actions)}); Colobus learns discrete actions "
-            "only (a gymnasium.spaces.Discrete)"
-        )
+    does = actions_of(name, actions)
     leaves = list(_leaves(observations, ()))
+    masks = [Part(path, space) for path, space in leaves if MASK in path]
+    mask = masks[0] if masks else None
+    if mask is not None:
+        mask = mask._replace(path=mask.path[: mask.path.index(MASK) + 1])
     wanted, left = _choice(name, leaves, observe)
-    notes = []
+    left = [each for each in left if MASK not in each.split(".")]
+    notes = [does.note] if does.note else []
     if len(wanted) + len(left) > 1:
         seen = _list([written(path) for path, _ in wanted])
         notes.append(f"the agent observes {seen}{f', not {_list(left)}' if left else ''}")
@@ -250,14 +280,15 @@ def fit_of(name: str, observations: Space, actions: Space, observe: str = "") ->
     planes = planes if boards else 1
     return Fit(
         name,
-        int(actions.n),
-        int(actions.start),
+        does,
         tuple(parts),
         planes,
         (planes * height, width),
         not boards,
         "uint8" if whole else "float32",
         f"{name}: {'; '.join(notes)}" if notes else "",
+        mask,
+        mask is not None,
     )
 
 
@@ -322,7 +353,7 @@ def _choice(
 def _is_aside(path: tuple[Any, ...], space: Space) -> bool:
     """Return whether a part of a dictionary is not seen unless it is asked for."""
     is_text = isinstance(space, spaces.Text) or np.dtype(space.dtype or object).kind == "U"
-    return bool(path) and (path[-1] == MASK or is_text)
+    return bool(path) and (MASK in path or is_text)
 
 
 def _is_below(path: str, key: str) -> bool:
@@ -390,12 +421,6 @@ def _as_batch(observation: Any) -> Any:
     if isinstance(observation, tuple):
         return tuple(map(_as_batch, observation))
     return [observation] if not isinstance(observation, np.ndarray) else observation[None]
-
-
-def short(space: Space) -> str:
-    """Return a space as it is written, shortened."""
-    text = " ".join(str(space).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _list(names: list[str]) -> str:

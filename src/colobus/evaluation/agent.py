@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from colobus.algorithms.exploration import epsilon_noise, gumbel
+from colobus.algorithms.exploration import best_allowed, epsilon_noise, gumbel
 from colobus.core.checkpoint import Checkpoint, read_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.functions import Function, MakeEnv, check_callable, name_of
 from colobus.core.types import Floats, Frames, Ints
 from colobus.envs.api import GameSettings
-from colobus.envs.make import agents, frame_type, planes
+from colobus.envs.make import agents, frame_type, masks, planes
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
 from colobus.runs.best import pick_checkpoint
@@ -101,6 +101,7 @@ class Agent:
             statistics,
             "float32",
             planes=planes(experiment.games),
+            masks=masks(experiment.games),
             agents=agents(experiment.games),
         )
         load_parameters(self.net, checkpoint.playing())
@@ -246,9 +247,10 @@ class Agent:
         before = self._recurrent_state(state, len(stacks))
         with torch.inference_mode(), _few_threads(len(stacks)):
             observed = self.net.preprocess(torch.from_numpy(stacks).to(self.device))
-            noise = self._noise(len(stacks), policy or self.policy, random or self._random)
-            scores, after = self.algorithm.act(self.net, observed, before)
-            chosen: Ints = (scores.cpu() + noise).argmax(dim=1).numpy()
+            random = random or self._random
+            noise = self._noise(len(stacks), policy or self.policy, random)
+            scores, after = self.algorithm.scores(self.net, observed, before)
+            chosen: Ints = best_allowed(scores.cpu(), noise, random).numpy()
         actions = chosen[0] if single else chosen
         if state is None:
             return actions

@@ -13,7 +13,7 @@ from typing import Any
 from colobus.core.errors import ColobusError
 from colobus.core.fields import OnlyWith, given, hints_of, only_with, read, shown
 from colobus.core.fields import check as check_fields
-from colobus.envs.make import agents, frame_shape, is_atari, is_gym, is_vector, planes
+from colobus.envs.make import agents, is_atari, is_gym, is_vector, planes, seen_shape
 from colobus.experiment.settings import Experiment, flag, groups_of
 from colobus.experiment.shape import Beside
 from colobus.nets.autoencoder import STRIDE
@@ -222,7 +222,7 @@ def _check_frames(experiment: Experiment) -> None:
     if experiment.network.own_torso:
         return
     atari = is_atari(settings.game)
-    height, width = frame_shape(settings)
+    height, width = seen_shape(settings)
     height //= planes(settings)
     side = settings.size if atari else min(height, width)
     need = smallest_side(torso)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from colobus.core.errors import ColobusError
-from colobus.envs.make import agents, frame_shape, frame_type, is_atari, planes
+from colobus.envs.make import agents, frame_shape, frame_type, is_atari, masks, planes
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network
 from colobus.ops.flat import ALIGN, Layout
@@ -257,6 +257,7 @@ def imagined_network(experiment: Experiment) -> Network:
             InputStatistics(flat, flat),
             "float32" if wanted == "auto" else wanted,
             planes=planes(experiment.games),
+            masks=masks(experiment.games),
             agents=agents(experiment.games),
         )
 

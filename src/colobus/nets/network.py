@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from colobus.core.arrays import apart
 from colobus.core.types import Floats, Frames
 from colobus.nets.autoencoder import FILTERS, Decoder, Encoder, Prediction
 from colobus.nets.config import NetworkSettings as NetworkSettings  # part of the public API
@@ -144,6 +145,7 @@ class Network(nn.Module):
         statistics: mean and standard deviation of the input.
         precision: number format in which the torso computes.
         planes: number of planes of a frame: 1 for grey, 3 for red, green and blue.
+        masks: actions of the mask at the end of each frame (`colobus.core.arrays.apart`).
         agents: that play each game; with separate policies each has heads of its own.
 
     Raises:
@@ -163,6 +165,7 @@ class Network(nn.Module):
         precision: Precision,
         *,
         planes: int = 1,
+        masks: int = 0,
         agents: int = 1,
     ) -> None:
         super().__init__()
@@ -170,9 +173,14 @@ class Network(nn.Module):
         self.precision = precision
         self._casts = precision == "bfloat16"
         self.limit = VECTOR_LIMIT if frame_shape[0] == 1 else LIMIT
-        self.register_buffer("mean", torch.from_numpy(statistics.mean))
-        self.register_buffer("scale", 1.0 / torch.from_numpy(statistics.deviation))
-        self.planes = planes
+        mean, scale = statistics.mean.copy(), 1.0 / statistics.deviation
+        if masks:  # they stay as they are
+            frame_shape = rows, columns = apart(mean, masks)[0].shape
+            mean[rows:], mean[:, columns:] = 0.0, 0.0
+            scale[rows:], scale[:, columns:] = 1.0, 1.0
+        self.register_buffer("mean", torch.from_numpy(mean))
+        self.register_buffer("scale", torch.from_numpy(scale))
+        self.planes, self.masks = planes, masks
         self.encoder: Encoder | None = None
         kind: Any = UserTorso if settings.own_torso else Torso  # they have the same interface
         self.torso: Torso
@@ -215,6 +223,11 @@ class Network(nn.Module):
         """Return frames […, H, W] standardised, of the same shape, in the torso's dtype."""
         values = self.standardise(frames)
         return values.to(torch.bfloat16) if self.precision == "bfloat16" else values
+
+    def apart(self, stacks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return stacks [M, K, H, W] without masks, and bool[M, A] what the newest one allows."""
+        seen, allowed = apart(stacks, self.masks)
+        return seen.contiguous() if self.masks else stacks, allowed[:, -1]
 
     def black(self) -> torch.Tensor:
         """Return a black frame after `preprocess`: [H, W]."""
@@ -345,13 +358,14 @@ def faster_precision(
     repeats: int = 2,
     *,
     planes: int = 1,
+    masks: int = 0,
 ) -> Precision:
     """Time a forward and backward pass in both precisions and return the faster one.
 
     Not every processor has AMX or AVX-512 instructions for bfloat16.
 
     It takes about 0.1 s of CPU time for the small torso and 2 s for ba3c. ``settings``,
-    ``frame_shape``, ``heads`` and ``planes`` are as in `Network`.
+    ``frame_shape``, ``heads``, ``planes`` and ``masks`` are as in `Network`.
     """
     seconds = {}
     statistics = InputStatistics(
@@ -361,8 +375,10 @@ def faster_precision(
     precisions: tuple[Precision, ...] = ("float32", "bfloat16")
     with torch.random.fork_rng(devices=[]):
         for precision in precisions:
-            net = Network(settings, frame_shape, heads, statistics, precision, planes=planes)
-            stacks = net.preprocess(frames)
+            net = Network(
+                settings, frame_shape, heads, statistics, precision, planes=planes, masks=masks
+            )
+            stacks = net.apart(net.preprocess(frames))[0]
             times = []
             for _ in range(repeats + 1):
                 start = time.thread_time()  # of this thread, as other threads may be running

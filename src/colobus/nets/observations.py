@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from colobus.core.arrays import apart
 from colobus.core.types import Bytes
 from colobus.nets.autoencoder import Decoder
 from colobus.nets.network import CODE, Network
@@ -37,20 +38,23 @@ class Observations:
         net: standardises the frames; its stack depth is K.
         frames: uint8[N, T + K, H, W].
         ages: int64[N, T + 1].
+
+    ``allowed`` bool[N, T + 1, A] says which actions each observation allows (A = 0: all).
     """
 
     def __init__(self, net: Network, frames: torch.Tensor, ages: torch.Tensor) -> None:
         self.shape = tuple(ages.shape)  # [N, T + 1]
-        block, (height, width) = net.block, frames.shape[-2:]
+        self.allowed: torch.Tensor = apart(frames[:, net.stack - 1 :], net.masks)[1]
+        black = apart(net.black(), net.masks)[0]
+        block, (height, width) = net.block, black.shape
         high, wide = height // block, width // block
-        black = net.black()
         number = NUMBERS[black.element_size() * block]  # one number holds a row of a block
         flat, device = frames.flatten(0, 1), frames.device
         blocks = net.scratch.take("frames", (len(flat), high, wide, block), number, device)
         at_once = AT_ONCE if device.type == "cpu" else len(flat)
         targets = torch.split(blocks, at_once)
         for part, target in zip(torch.split(flat, at_once), targets, strict=True):
-            rows = net.preprocess(part).view(number)
+            rows = apart(net.preprocess(part), net.masks)[0].contiguous().view(number)
             target.copy_(rows.view(-1, high, block, wide).transpose(2, 3))
         stacks = all_stacks(blocks.view(*frames.shape[:2], high, -1), net.stack)
         stacks = stacks.view(*stacks.shape[:-1], wide, block).permute(0, 1, 3, 4, 2, 5)
@@ -144,7 +148,7 @@ def reconstruct(net: Network, stacks: torch.Tensor) -> Pictures:
     decoder = net.auxiliary
     assert isinstance(decoder, Decoder)
     stacks = stacks.to(net.mean.device)
-    code = net(net.as_sequences(net.preprocess(stacks), 1))[CODE]
+    code = net(net.as_sequences(net.apart(net.preprocess(stacks))[0], 1))[CODE]
     with net.casting():
         pixels = decoder.stacks(decoder(code).float())[:, -1]
     grey = (pixels / net.scale + net.mean).round_().clamp_(0.0, 255.0).to(torch.uint8)

@@ -23,7 +23,7 @@ OPSET = 18
 Act = Callable[
     [Network, torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor | None]
 ]
-"""From preprocessed stacks and recurrent state to scores and the next state: `Algorithm.act`."""
+"""From preprocessed stacks and recurrent state to scores and the next state: `Algorithm.scores`."""
 
 
 class Acting(nn.Module):

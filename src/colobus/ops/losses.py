@@ -7,6 +7,12 @@ import math
 import torch
 from torch.nn import functional
 
+FORBIDDEN = -(2.0**100)
+"""Score of an action that is not allowed: finite, as 0 times infinity is not 0."""
+
+ALL = torch.empty(0, dtype=torch.bool)
+"""A mask that allows all actions."""
+
 
 def mean_of(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return the weighted mean of ``values`` [M]; 0 if all weights are 0."""
@@ -185,6 +191,19 @@ def standardise_by(values: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
     return standardised
 
 
-def log_softmax(logits: torch.Tensor) -> torch.Tensor:
-    """Return log pi(.|x) [M, A] in float32 from scores of any precision."""
-    return functional.log_softmax(logits.float(), dim=-1)
+def log_softmax(logits: torch.Tensor, allowed: torch.Tensor = ALL) -> torch.Tensor:
+    """Return log pi(.|x) [M, A] in float32 from scores of any precision, as `masked` takes them."""
+    return functional.log_softmax(masked(logits.float(), allowed), dim=-1)
+
+
+def masked(scores: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    """Return scores […, A] of actions, with `FORBIDDEN` for those that are not allowed.
+
+    So they have the probability 0, no part in the entropy, and are no maximum (Huang & Ontañón
+    2022, "A Closer Look at Invalid Action Masking").
+
+    Args:
+        scores: logits or values.
+        allowed: bool[…, A]; bool[…, 0]: all are.
+    """
+    return scores.masked_fill(~allowed, FORBIDDEN) if allowed.shape[-1] else scores

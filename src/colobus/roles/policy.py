@@ -87,7 +87,7 @@ class Policy(ABC):
 
     def _act(self, stacks: torch.Tensor, state: torch.Tensor | None) -> Scores:
         """Return the scores of preprocessed stacks [B, K, H, W], and the next recurrent state."""
-        return self._algorithm.act(self.net, stacks, state)
+        return self._algorithm.scores(self.net, stacks, state)
 
 
 def make_policy(
@@ -148,7 +148,7 @@ class OnnxPolicy(SlicedPolicy):
         from colobus.nets.onnx import Sessions  # only for this
 
         super().__init__(net, algorithm, precision="float32")
-        self._sessions = Sessions(net, algorithm.act, algorithm.acting_heads, "--act-with onnx")
+        self._sessions = Sessions(net, algorithm.scores, algorithm.acting_heads, "--act-with onnx")
 
     def evaluate(self, t: int, state: torch.Tensor | None) -> Scores:
         """See `Policy`."""

@@ -18,8 +18,9 @@ from colobus.core.checkpoint import Check, Checkpoint, list_checkpoints, newest_
 from colobus.core.errors import ColobusError, GameFailed, nearest
 from colobus.core.files import LOCK, locked
 from colobus.core.seeding import game_seeds, sequence
-from colobus.core.types import START, AlgorithmState, Frames, Ints, Origin, State, Version
+from colobus.core.types import START, AlgorithmState, Frames, Origin, State, Version
 from colobus.envs.api import Games, close
+from colobus.envs.frames import random_actions
 from colobus.envs.make import (
     MakeGames,
     action_names,
@@ -29,6 +30,7 @@ from colobus.envs.make import (
     is_known,
     known_games,
     make_games,
+    masks,
     planes,
 )
 from colobus.experiment.check import differing_for_good
@@ -210,7 +212,11 @@ def _precision(experiment: Experiment, games: Games, device: torch.device) -> Pr
         return native_precision()  # a measurement may differ from run to run
     heads = partial(experiment.algorithm.heads, games.actions)
     return faster_precision(
-        experiment.network, games.frame_shape, heads, planes=planes(experiment.games)
+        experiment.network,
+        games.frame_shape,
+        heads,
+        planes=planes(experiment.games),
+        masks=masks(experiment.games),
     )
 
 
@@ -227,7 +233,7 @@ def _play_randomly(
     """
     random = np.random.default_rng(sequence(experiment.seed, "random actions", index))
     frames: list[Frames] = []
-    begins, failures = True, 0
+    begins, failures, count = True, 0, masks(experiment.games)
     while len(frames) <= rounds:
         own = games[index]
         try:
@@ -235,7 +241,7 @@ def _play_randomly(
                 frames.append(own.reset())
                 begins = False
             else:
-                actions: Ints = random.integers(own.actions, size=own.count)
+                actions = random_actions(random, own, frames[-1], count)
                 frames.append(own.step(actions).frames)
         except GameFailed as error:
             if failures == RESTARTS:
@@ -456,5 +462,6 @@ def make_network(experiment: Experiment, start: Start) -> Network:
             start.statistics,
             start.precision,
             planes=planes(experiment.games),
+            masks=masks(experiment.games),
             agents=agents(experiment.games),
         )

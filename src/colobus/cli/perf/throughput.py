@@ -27,7 +27,8 @@ import torch
 
 from colobus.core.seeding import game_seeds
 from colobus.core.timing import WAIT
-from colobus.envs.make import make_games
+from colobus.envs.frames import random_actions
+from colobus.envs.make import make_games, masks
 from colobus.experiment.memory import batch_of
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
@@ -262,12 +263,13 @@ def emulate(experiment: Experiment, _start: Start, index: int, _device: torch.de
     """Return a piece that plays random actions in as many games as an actor has."""
     count = experiment.shape.games
     games = make_games(experiment.games, game_seeds(experiment.seed, "bench", count, index))
-    games.reset()
+    frames, count = [games.reset()], masks(experiment.games)
     random = np.random.default_rng(index)
 
     def work() -> int:
         for _ in range(AT_ONCE):
-            games.step(random.integers(games.actions, size=games.count))
+            actions = random_actions(random, games, frames[0], count)
+            frames[0] = games.step(actions).frames
         return AT_ONCE * games.count
 
     return work

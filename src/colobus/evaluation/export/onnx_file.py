@@ -123,7 +123,7 @@ def compare(agent: Agent, file: Path, count: int = 1000, seed: int = 1) -> Parit
 def _acting(agent: Agent) -> Acting:
     """Return the module that takes observations of the agent's environment."""
     net = agent.net.for_acting(agent.algorithm.acting_heads)
-    return Acting(net, agent.algorithm.act, raw=True).eval()
+    return Acting(net, agent.algorithm.scores, raw=True).eval()
 
 
 def _torch_scores(acting: Acting, stacks: Frames, state: Floats) -> tuple[Floats, Floats]:

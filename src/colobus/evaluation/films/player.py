@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from colobus.core.arrays import apart
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bytes, Frames, Ints
 from colobus.envs.ale import FIRE
@@ -202,13 +203,14 @@ class Player:
 
         Args:
             show: takes the pictures.
-            action: played instead of what the agent chooses, such as that of a person. The agent
-                still sees the step, so that it can go on from there.
+            action: played instead of what the agent chooses, such as that of a person, if it is
+                allowed. The agent still sees the step, so that it can go on from there.
         """
         actions, self._state = self._agent.act(
             self._observed.stacks, self._policy, self._random, state=self._state
         )
-        if action is not None:
+        allowed = apart(self._observed.stacks[:, -1], self._agent.net.masks)[1]
+        if action is not None and (not allowed.size or allowed[:, action].all()):
             actions = np.full_like(actions, action)
         if self._guard:
             actions = self._guard.let_through(actions)

@@ -18,13 +18,13 @@ from colobus.envs.api import GameSettings
 from colobus.envs.make import (
     ANY,
     UnknownGame,
-    frame_shape,
     is_atari,
     is_gym,
     known_games,
     near_environments,
     parse_game,
     planes,
+    seen_shape,
 )
 from colobus.experiment.aliases import algorithm_hint
 from colobus.experiment.presets import appo, dba3c, dqn, environments
@@ -104,7 +104,7 @@ def preset(name: str, given: GameSettings = ANY) -> tuple[Experiment, str]:
 
 def _environment(settings: GameSettings) -> Experiment:
     """Return the settings with which an environment of Gymnasium is learned by its name alone."""
-    shape = frame_shape(settings)
+    shape = seen_shape(settings)
     return environments.for_environment(settings.game, shape, planes(settings))
 
 
