@@ -93,7 +93,9 @@ LANGUAGES = {".py": "python", ".sh": "bash"}
 
 
 def show_example(link: re.Match[str]) -> str:
-    """Return the link with the file below it."""
+    """Return the link with the file below it; a notebook is for programs that show it."""
+    if link[1].endswith(".ipynb"):
+        return link[0]
     language = LANGUAGES[Path(link[1]).suffix]
     return f"{link[0]}\n\n```{{literalinclude}} {link[1]}\n:language: {language}\n```"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import struct
@@ -95,6 +96,32 @@ def learned(said: str) -> bool:
     """Return whether a run reached its score before the end of its steps, which are 60,000."""
     (steps,) = re.findall(r"^(\d+) steps, score -?\d\.\d\d$", said, re.M)
     return int(steps) < 60_000
+
+
+@pytest.mark.slow
+def test_a_notebook_reads_runs_and_plots_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its cells in order, and what the last line of each would show."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    notebook = json.loads((EXAMPLES / "read_runs.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)
+    names: dict[str, Any] = {}
+    shown: list[str] = []
+    for cell in cells:
+        text = "".join(cell["source"])
+        exec(text, names)
+        if (last := text.rpartition("\n")[2]).isidentifier():
+            shown.append(names[last]._repr_html_())
+    said = re.findall(r"^(catch-seed-\d): seed \d, [\d,]+ steps", capsys.readouterr().out, re.M)
+    assert said == [f"catch-seed-{seed}" for seed in (1, 2, 3)]
+    assert "catch, protocol training" in shown[0]
+    assert "data:image/gif;base64," in shown[1]
+    for file in ("curves.png", "losses.png", "catch.gif"):
+        assert Path(file).stat().st_size > 1000
+    names["plt"].close("all")
 
 
 @pytest.mark.slow

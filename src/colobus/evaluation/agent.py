@@ -17,6 +17,7 @@ from colobus.algorithms.exploration import best_allowed, epsilon_noise, gumbel
 from colobus.core.checkpoint import Checkpoint, read_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.functions import Function, MakeEnv, check_callable, name_of
+from colobus.core.notebook import html_table
 from colobus.core.types import Floats, Frames, Ints
 from colobus.envs.api import GameSettings
 from colobus.envs.make import agents, frame_type, masks, planes
@@ -124,6 +125,18 @@ class Agent:
         """
         own = self.algorithm
         return min(EPSILON, own.last_epsilon) if own.acting_policy == "epsilon" else EPSILON
+
+    def _repr_html_(self) -> str:
+        height, width = self.net.mean.shape
+        observed = f"float32[{width}]" if height == 1 and self.stack == 1 else ""
+        rows = {
+            "learned": f"{self.checkpoint.steps:,} steps by {type(self.algorithm).__name__}",
+            "observes": observed or f"[{self.stack}, {height}, {width}]",
+            "actions": self.actions,
+            "policy": describe(self.policy, self.epsilon),
+            "parameters": f"{sum(each.numel() for each in self.net.parameters()):,}",
+        }
+        return html_table(f"Agent that plays {self.games.game}", rows)
 
     def seed(self, seed: int) -> None:
         """Make sampled actions repeatable."""

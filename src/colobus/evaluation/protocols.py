@@ -14,6 +14,7 @@ from statistics import fmean, median, pstdev, quantiles, stdev
 from typing import Any, NamedTuple
 
 from colobus.core.errors import ColobusError, nearest
+from colobus.core.notebook import html_table
 from colobus.core.types import Version
 from colobus.envs.api import GameSettings
 from colobus.envs.make import is_atari
@@ -128,6 +129,17 @@ class Evaluation:
     episodes: int  # asked for
     games: tuple[PlayedGame, ...]
     starts: dict[str, Any] | None = None  # `StartStates.summary` of its start states
+
+    def _repr_html_(self) -> str:
+        score, (low, high) = f"{self.mean:.2f}", self.interval
+        if len(self.games) > 1:
+            score += f" ± {self.standard_error:.2f} (standard error), 95 %: {low:.2f} to {high:.2f}"
+        share = self.human_normalised
+        rows = {"mean score": score if self.games else "no game was over"}
+        rows |= {"human-normalised": "" if share is None else f"{share:.1f} %"}
+        rows |= {"games": f"{len(self.games)} of {self.episodes}", "steps": f"{self.steps:,}"}
+        rows |= {"policy": describe(self.policy, self.epsilon), "seed": f"{self.seed}"}
+        return html_table(f"{self.settings.game}, protocol {self.protocol.name}", rows)
 
     @property
     def interrupted(self) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from colobus.core.errors import ClusterLost, ColobusError, Lost, Stalled
+from colobus.core.timing import clock
 from colobus.core.trust import code_in, remember_modules
 from colobus.experiment.check import check, check_onnx
 from colobus.experiment.memory import buffer_bytes
@@ -73,6 +74,16 @@ class Result:
     def score(self) -> float | None:
         """Mean raw return of the last 50 full games; None if none ended."""
         return self.status.score
+
+    def _repr_html_(self) -> str:
+        from colobus.core.notebook import html_table  # no run needs it
+
+        score = None if self.score is None else f"{self.score:.2f} (mean of the last games)"
+        best = None if self.status.best is None else f"{self.status.best:.2f}"
+        ended = self.stopped or ("Ctrl-C" if self.interrupted else "its stop rule")
+        rows = {"steps": f"{self.steps:,}", "games": f"{self.status.games:,}", "score": score}
+        rows |= {"best": best, "time": clock(self.status.seconds), "ended by": ended}
+        return html_table(f"Run {self.folder}", rows | {"all saved": "" if self.saved else "no"})
 
 
 def train(

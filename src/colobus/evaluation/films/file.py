@@ -14,6 +14,7 @@ import torch
 
 from colobus.core.errors import ColobusError
 from colobus.core.files import whole_file
+from colobus.core.notebook import html_film, html_table
 from colobus.core.types import Bytes, Ints
 
 
@@ -47,6 +48,10 @@ class Film(NamedTuple):
     seconds: float  # of film
     over: bool  # whether the (last) game was over at the end, or the film's time was
     games: int  # begun
+
+    def _repr_html_(self) -> str:
+        title = f"{self.path}: score {self.score:g} in {self.steps:,} steps, {self.seconds:.0f} s"
+        return html_table(title, {}) + html_film(self.path)
 
 
 def format_of(out: Path, seconds: float) -> Format:
