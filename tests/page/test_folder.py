@@ -133,6 +133,8 @@ def test_films_are_plain_files_with_steps_in_their_names(tmp_path: Path) -> None
         (4000, "4000.gif"),
         (9000, "film.mp4"),
     ]
+    evaluate(path, 7000, [1.0, 3.0], protocol="training")  # of the best checkpoint
+    assert read(path).films[-1].steps == 7000
 
 
 def test_the_film_of_milestones_is_a_plain_file_of_that_name(tmp_path: Path) -> None:

@@ -92,6 +92,14 @@ def test_without_evaluations_scores_of_training_count_and_that_is_said(tmp_path:
     }
 
 
+def test_an_earlier_checkpoint_that_was_evaluated_is_told(tmp_path: Path) -> None:
+    for name, steps in (("a", 9000), ("b", 4000)):
+        run = make_run(tmp_path / name, rising(9), seed=ord(name))
+        evaluate(run, steps, [1.0, 3.0])
+    about = str(compose(read_results([tmp_path]))[1][1])
+    assert "Of these runs an earlier checkpoint played: b, after 4,000 of 9,000 steps." in about
+
+
 def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         run = make_run(tmp_path / f"pong-{seed}", rising(10), seed=seed)

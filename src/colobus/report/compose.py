@@ -14,7 +14,7 @@ from colobus.report import plots
 from colobus.report.baselines import beside_dqn, beside_public, beside_published, peaks
 from colobus.report.format import DASH, Block, Figure, Heading, Table, Text
 from colobus.report.provenance import differences_in_play, how_measured
-from colobus.report.results import FEW_GAMES, TRAINING_GAMES, Results
+from colobus.report.results import FEW_GAMES, TRAINING_GAMES, Results, RunScore
 from colobus.report.statistics import (
     LEAST_GAMES,
     LEAST_RUNS,
@@ -104,6 +104,8 @@ def _which_scores(results: Results) -> str:
             f"Scores are means of full games without learning, by protocol {results.protocol}, of "
             "each run's evaluation after the most steps."
         )
+        if earlier := [words for one in results.all if (words := _earlier(one))]:
+            said += f" Of these runs an earlier checkpoint played: {', '.join(earlier)}."
         if differ := differences_in_play(results.all):
             said += (
                 f" These games were not played alike: {', '.join(differ)}. The last tables have "
@@ -115,6 +117,14 @@ def _which_scores(results: Results) -> str:
             f"{', '.join(results.without)}."
         )
     return said
+
+
+def _earlier(result: RunScore) -> str:
+    """Return which checkpoint was evaluated if a run went on after it, as after its best one."""
+    steps = int(result.run.curve.newest.get("steps", 0))
+    if result.steps >= 0.99 * steps:  # a last batch may be counted that made no version
+        return ""
+    return f"{result.run.name}, after {result.steps:,} of {steps:,} steps"
 
 
 def _summary(results: Results) -> list[Block]:

@@ -166,8 +166,9 @@ class RunFolder:
         found = []
         for path in self._films.value:
             steps = int(path.stem) if path.stem.isdecimal() and len(path.stem) < 16 else None
-            if path.name == FILM:  # made at the end of a run
-                steps = int(self.curve.newest.get("steps", 0))
+            if path.name == FILM:  # made at the end of a run, of the agent that was evaluated
+                own = [one.steps for one in self.evaluations if one.protocol == "training"]
+                steps = own[-1] if own else int(self.curve.newest.get("steps", 0))
             if steps is not None and (stamp := _stamp(path)):
                 found.append(RunFilm(steps, path, stamp[0]))
         return sorted(found)
