@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load, save
+from safetensors.numpy import load, save
 
 from colobus.core.arrays import join, split
 from colobus.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
@@ -55,20 +55,8 @@ State = dict[str, Any]
 """The saved state of an object: arrays or tensors and JSON values by name, which may be nested."""
 
 
-def split(state: State, prefix: str) -> tuple[dict[str, torch.Tensor], State]:
-    """Return the arrays of a state as tensors named ``prefix/…/name``, and everything else.
-
-    Raises:
-        ValueError: if a key has a slash.
-    """
-    import torch
-
-    arrays, values = split_arrays(state, prefix)
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}, values
-
-
-def split_arrays(state: State, prefix: str) -> tuple[dict[str, np.ndarray[Any, Any]], State]:
-    """Return what `split` does, as arrays of numpy, each contiguous.
+def split(state: State, prefix: str) -> tuple[dict[str, np.ndarray[Any, Any]], State]:
+    """Return the arrays of a state, contiguous, named ``prefix/…/name``, and everything else.
 
     Raises:
         ValueError: if a key has a slash.
@@ -80,7 +68,7 @@ def split_arrays(state: State, prefix: str) -> tuple[dict[str, np.ndarray[Any, A
             raise ValueError(f"key {key!r} of a state: has a slash, which separates keys in a file")
         name = f"{prefix}/{key}"
         if isinstance(value, dict):
-            inner, values[key] = split_arrays(value, name)
+            inner, values[key] = split(value, name)
             arrays |= inner
         elif isinstance(value, np.ndarray) or hasattr(value, "numpy"):  # or a tensor
             arrays[name] = np.asarray(value, order="C")
@@ -90,7 +78,7 @@ def split_arrays(state: State, prefix: str) -> tuple[dict[str, np.ndarray[Any, A
 
 
 def join(arrays: Mapping[str, Any], values: State, prefix: str) -> State:
-    """Return the state of which `split` or `split_arrays` returned these.
+    """Return the state of which `split` returned these.
 
     Args:
         arrays: tensors, or arrays of numpy; in the state they are of numpy and share the memory.

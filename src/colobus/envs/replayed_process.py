@@ -20,7 +20,7 @@ from typing import Any
 import cv2
 from safetensors.numpy import load, save
 
-from colobus.core.arrays import Bytes, Ints, State, join, split_arrays
+from colobus.core.arrays import Bytes, Ints, State, join, split
 from colobus.core.errors import ColobusError
 from colobus.envs.api import GameSettings, Step
 
@@ -90,7 +90,7 @@ def _end(helper: subprocess.Popen[bytes]) -> None:
 
 def _send(pipe: Any, message: State) -> None:
     """Write a message as two byte strings with their lengths before them: arrays, and the rest."""
-    arrays, values = split_arrays(message, "message")
+    arrays, values = split(message, "message")
     for part in (save(arrays), json.dumps(values).encode()):
         pipe.write(len(part).to_bytes(8, "little") + part)
     pipe.flush()

@@ -109,8 +109,8 @@ class Keeper:
         found = {name: state for name, state in sorted(states.items()) if state is not None}
         if len(found) < self._begin.actors:
             return {}, counters
-        tensors, counters["play"] = split(found, "play")
-        return tensors, counters
+        arrays, counters["play"] = split(found, "play")
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}, counters
 
     def _at(self, name: str, round: int) -> State | None:
         """Return the state with which an actor's round begins."""

@@ -73,32 +73,6 @@ class Reports:
         self._tell({"event": event, "what": spec.name, "kind": spec.kind} | where | more)
 
 
-class SlowStart:
-    """Tells every `START_SECONDS` who has not started; gives up after `LONGEST_START_SECONDS`.
-
-    Args:
-        cluster: what processes ask for.
-        log: takes lines for the user.
-    """
-
-    def __init__(self, cluster: Cluster, log: Callable[[str], None]) -> None:
-        self._cluster, self._log = cluster, log
-        self._began, self._told = time.monotonic(), 0  # lines so far
-
-    def look(self, late: Sequence[RemoteProcess]) -> None:
-        """Note which processes have not started yet; to be called again and again.
-
-        Raises:
-            Stalled: if they have taken too long.
-        """
-        waited = time.monotonic() - self._began
-        if waited >= LONGEST_START_SECONDS:
-            raise Stalled(not_started(late, self._cluster, waited))
-        if waited // START_SECONDS > self._told:
-            self._told += 1
-            self._log(not_started(late, self._cluster, waited))
-
-
 def not_started(processes: Sequence[RemoteProcess], cluster: Cluster, seconds: float) -> str:
     """Return a line about processes that have not come up for so long."""
     names = ", ".join(process.spec.name for process in processes)
@@ -182,9 +156,12 @@ class Ray:
             ColobusError: if a process does not come up, or has other versions installed.
         """
         self.processes.begin(self.processes.all)
-        slow = SlowStart(self._cluster, self._log)
+        began = time.monotonic()
         while late := self.processes.beginning:
-            slow.look(late)
+            waited = time.monotonic() - began
+            if waited >= LONGEST_START_SECONDS:
+                raise Stalled(not_started(late, self._cluster, waited))
+            self._tell_late()
             waiting = {process.beginning: process for process in late}
             if self._is_there():
                 done, _ = ray.wait(list(waiting), timeout=PAUSE_SECONDS)
@@ -322,9 +299,7 @@ class Ray:
             if why := process.complaint(self._cluster.silence, self._deadline):
                 self.processes.avoid_host_of(process)
                 self._lose(process, why)
-            elif process.beginning and time.monotonic() - process.told > START_SECONDS:
-                self._log(not_started(self.processes.beginning, self._cluster, START_SECONDS))
-                process.told = time.monotonic()
+        self._tell_late()
         lost = self.processes.missing
         if lost and not self._failure and self._alive.look():
             self._recover(lost)
@@ -364,6 +339,13 @@ class Ray:
                     self._lose(process, f"has lost its queue {queue.spec.name}")
 
     # helpers
+
+    def _tell_late(self) -> None:
+        """Say every `START_SECONDS` which processes have not built their roles yet."""
+        late, now = self.processes.beginning, time.monotonic()
+        if late and now - max(process.told for process in late) > START_SECONDS:
+            self._log(not_started(late, self._cluster, START_SECONDS))
+            late[0].told = now
 
     def _is_there(self) -> bool:
         """Return whether Ray gives an answer now; end the run if it has been gone for too long."""
