@@ -14,6 +14,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+comma := ,
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 # Which tests, and how the first time. Many tests stop, freeze and kill processes, and a machine that
@@ -102,13 +103,18 @@ docs: setup $(VENV)/.docs
 bench: setup
 	$(BIN)/python -m benchmarks.run
 
-# torch comes first and by itself: it is by far the largest (shown, as it can take minutes), and a
-# pin that cannot be had is told at once.
+# torch comes first and by itself: it is by far the largest, and a pin that cannot be had is told at
+# once. What pip says is in a file, which is shown after a failure; a dot every two seconds shows that
+# it goes on.
+LOG := $(VENV)/install.log
+QUIETLY = @echo "$(1) (log: $(LOG))"; { $(2); } >$(LOG) 2>&1 & job=$$!; \
+  while kill -0 $$job 2>/dev/null; do sleep 2; printf .; done; echo; \
+  wait $$job || { code=$$?; cat $(LOG); echo "this failed: $(1)"; exit $$code; }
+
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installing into $(VENV) (a minute or two)"
-	$(PIP) --quiet --upgrade "pip>=25.1"
-	$(PIP) torch
-	$(PIP) --quiet -e ".[page,onnx]" --group dev
+	$(call QUIETLY,installing torch into $(VENV); it is large, \
+	  $(PIP) --upgrade "pip>=25.1" && $(PIP) torch)
+	$(call QUIETLY,installing the other packages, $(PIP) -e ".[page$(comma)onnx]" --group dev)
 	@touch $@
 
 $(VENV)/.cluster: $(STAMP)

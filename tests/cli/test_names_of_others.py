@@ -88,7 +88,7 @@ def test_a_flag_of_another_library_is_answered_with_ours(
         ("sac", "sac is not here; PPO is, as in ppo-pong"),
         ("train sac", "sac is not here; PPO is, as in ppo-pong"),
         ("train ddpg", "PPO is, as in ppo-pong"),
-        ("train TD3-CartPole-v1", "td3 is not here; PPO is"),
+        ("train TD3-CartPole-v1", "td3 is not here; PPO is, as in ppo-CartPole-v1"),
         ("train rainbow-seaquest", "rainbow is not here; DQN is, as in dqn-seaquest"),
         ("train qr-dqn-space_invaders", "qr-dqn is not here; DQN is, as in dqn-space_invaders"),
         ("show recurrent-ppo", "PPO is, as in ppo-pong"),

@@ -29,7 +29,7 @@ from colobus.runtime.api import RoleState
 from colobus.training.callbacks import Alarms
 from colobus.training.run import train
 from colobus.training.start import least_steps
-from colobus.training.words import how_it_went, how_to_go_on, where_everything_is
+from colobus.training.words import how_it_went, how_to_go_on, where_everything_is, why_less
 from conftest import catch
 from helpers.launching import CATCH, complete
 
@@ -362,3 +362,18 @@ def test_the_command_to_go_on_has_what_the_run_does_not_keep(
     assert how_to_go_on(later, True, folder, []) == (
         "colobus train --resume 'runs/my pong' --steps 5000 --no-graphs"
     )
+
+
+@pytest.mark.parametrize(
+    ("score", "mean", "error", "told"),
+    [
+        *((0.96, 0.68, 0.1, True), (0.96, 0.80, 0.1, False), (0.96, 1.0, 0.01, False)),
+        *((None, 0.68, 0.1, False), (0.96, 0.68, float("nan"), False)),
+    ],
+)
+def test_an_evaluation_below_the_peak_is_explained(
+    score: float | None, mean: float, error: float, told: bool
+) -> None:
+    said = why_less(score, mean, error)
+    assert said.startswith("training ended at 0.96, a mean of 50 games") == told
+    assert ("; 0.68 is of new games of one version" in said) == told

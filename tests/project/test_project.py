@@ -140,3 +140,22 @@ def test_without_a_gpu_its_tests_fail_if_they_are_asked_for() -> None:
     assert "no CUDA device" in done.stdout
     recipe = (ROOT / "Makefile").read_text().partition("test-gpu: setup\n\t")[2].splitlines()[0]
     assert recipe == "COLOBUS_TEST_GPU=1 $(BIN)/python -m pytest -m gpu"
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("code", [0, 7])
+def test_what_pip_says_is_in_a_file_and_shown_after_a_failure(code: int, tmp_path: Path) -> None:
+    """With a stand-in for the environment's Python, whose last installation may fail."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_text(text_of(name))
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "a flood $*"\ncase "$*" in *--group*) exit {code};; esac\n')
+    python.chmod(0o755)
+    done = subprocess.run(["make", "setup"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode != 0) == (code != 0)
+    assert ("a flood" in done.stdout) == (code != 0)
+    assert "installing torch into .venv; it is large (log: .venv/install.log)\n." in done.stdout
+    assert (tmp_path / ".venv" / "install.log").read_text().startswith("a flood -m pip install")
+    assert (tmp_path / ".venv" / ".installed").exists() == (code == 0)

@@ -44,6 +44,7 @@ from colobus.training.words import (
     how_to_go_on,
     opening,
     where_everything_is,
+    why_less,
 )
 
 FINAL_GAMES = 50
@@ -284,6 +285,8 @@ def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str 
         raise KeyboardInterrupt
     for line in evaluation.lines():
         printer.line(line)
+    if why := why_less(summary.get("score"), evaluation.mean, evaluation.standard_error):
+        printer.line(why)
     summary["evaluation"] = evaluation.as_dict()
     evaluation.save(folder)
     summary["curve"] = str(draw_curve(folder))

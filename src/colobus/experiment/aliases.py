@@ -87,10 +87,10 @@ def algorithm_hint(name: str) -> str:
     Args:
         name: of an algorithm, such as ``sac``, or of one with a game, such as ``qr-dqn-pong``.
     """
-    words = re.split(r"[-_ ]+", name.lower())
-    for count in range(len(words), 0, -1):
-        family, title = others("algorithm").get("".join(words[:count]), ("", ""))
+    ends = [found.start() for found in re.finditer(r"[-_ ]|$", name)]
+    for end in reversed(ends):
+        family, title = others("algorithm").get(re.sub(r"[-_ ]", "", name[:end]).lower(), ("", ""))
         if title:
-            near = f"; {title} is, as in {family}-{'_'.join(words[count:]) or 'pong'}"
-            return f"{'-'.join(words[:count])} is not here{near if family else title}"
+            near = f"; {title} is, as in {family}-{name[end + 1 :] or 'pong'}"
+            return f"{name[:end].lower()} is not here{near if family else title}"
     return ""

@@ -109,6 +109,23 @@ def how_it_went(status: Status) -> str:
     return f"{done}; mean score of the last {games}: {number(status.score)}"
 
 
+def why_less(score: float | None, mean: float, error: float) -> str:
+    """Return why an evaluation is below the score of training; "" if it is not by much.
+
+    Args:
+        score: of the end of training.
+        mean: of the evaluation.
+        error: standard error of that.
+    """
+    if score is None or not mean < score - 2 * error:
+        return ""
+    return (
+        f"training ended at {score:.2f}, a mean of {WINDOW} games that earlier versions of the "
+        f"agent played, chosen by the rule that ended the run and so on the lucky side; {mean:.2f} "
+        "is of new games of one version"
+    )
+
+
 def how_to_go_on(args: Sequence[str], resumed: bool, folder: Path, launch: Sequence[str]) -> str:
     """Return the command that goes on with a run after an interruption.
 
