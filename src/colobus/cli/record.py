@@ -96,7 +96,7 @@ def _check(flags: Record) -> None:
         raise ColobusError(f"--milestones with {len(flags.runs)} runs: takes one run")
     if flags.milestones and flags.checkpoint:
         raise ColobusError("--milestones with --checkpoint: it takes three of them; leave one out")
-    if flags.checkpoint and len(flags.runs) > 1:
+    if flags.checkpoint not in ("", "best", "last") and len(flags.runs) > 1:
         raise ColobusError(f"--checkpoint with {len(flags.runs)} runs: takes one run")
     if len(flags.runs) > 1 and not out:
         raise ColobusError(f"a film of {len(flags.runs)} runs: say where with --out FILE")

@@ -242,9 +242,11 @@ class TrackerSettings:
     """What is written, and how often."""
 
     checkpoint_seconds: Annotated[float, Range(above=0, high=10**12)] = 60.0
-    """Write a checkpoint this often; the newest complete one is always loadable."""
+    """Write a checkpoint this often, sooner in the first minutes; the newest complete one is always
+    loadable."""
     keep_checkpoints: Annotated[int, Range(0)] = 5
-    """Keep the newest checkpoints (0: all of them)."""
+    """Keep so many of the newest checkpoints, beside the first, one near each quarter and the best
+    (0: all of them)."""
     disk_patience: Annotated[float, Range(0, 86_400)] = 600.0
     """Seconds for which a run goes on when its folder cannot be written to; it tries again every
     second, and ends after that."""
