@@ -53,6 +53,7 @@ from helpers.cut_games import (
     in_processes_disabled,
     kind,
     next_step,
+    old_foreign,
     reward,
     row_of,
     same_step,
@@ -67,6 +68,7 @@ MAKERS = [
     next_step,
     disabled,
     foreign,
+    old_foreign,
     pytest.param(in_processes, marks=pytest.mark.processes),
     pytest.param(in_processes_disabled, marks=pytest.mark.processes),
 ]
@@ -324,7 +326,7 @@ def test_the_state_of_a_game_reaches_its_last_observation_and_no_other_game(make
 
 def test_a_vector_that_gives_no_last_observation_is_told() -> None:
     def silent(num_envs: int) -> Any:
-        return Foreign(Counting, num_envs, tells=False)
+        return Foreign(Counting, num_envs, word="")
 
     with pytest.warns(UserWarning, match="its vector gives no final_obs"):
         sent, _ = played(silent, 16, ON_POLICY)

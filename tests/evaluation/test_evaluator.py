@@ -6,12 +6,15 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.wrappers import TimeLimit
 from hypothesis import given
 from hypothesis import strategies as st
 
 from colobus.core.errors import ColobusError
+from colobus.core.functions import name_of
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes, Ints
 from colobus.envs.ale import AleGame
@@ -325,6 +328,45 @@ def test_frame_limits(name: str, steps: int, monkeypatch: pytest.MonkeyPatch) ->
     assert asked == {PROTOCOLS[name].settings(agent.games)}
     found = [(game.steps, game.score, game.truncated) for game in got.games]
     assert found == [(steps, steps, True)] * 2
+
+
+class Sometimes(gymnasium.Env[Any, Any]):
+    """A point per step; every second game is over after three, the others never."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    games = -1
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t, self.games = 0, self.games + 1
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.zeros(2, np.float32), 1.0, self.games % 2 == 0 and self.t == 3, False, {}
+
+
+@pytest.mark.parametrize(("limit", "games"), [(None, [3, 20]), (30, [3, 30, 3, 30, 3])])
+def test_games_without_an_end(
+    limit: int | None, games: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row of five games stops at the second; with a limit of their own all are played."""
+    monkeypatch.setattr(evaluator, "LONGEST", 20)
+    monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 4)
+
+    def make() -> Any:
+        return TimeLimit(Sometimes(), limit) if limit else Sometimes()
+
+    experiment = make_experiment(GameSettings(game=name_of(make)), stack=1)
+    experiment = replace(experiment, network=replace(experiment.network, torso="mlp"))
+    got = evaluate(Agent(experiment, make_checkpoint(experiment, 2), 2), episodes=20)
+    assert not got.interrupted
+    assert sorted(got.lengths) == sorted(games * 4)
+    assert got.scores == got.lengths
+    assert [game.truncated for game in got.games] == [steps > 3 for steps in got.lengths]
+    line = "4 of these games had no end and were cut off after 20 steps, so 12 others"
+    assert (line in "\n".join(got.lines())) == (limit is None)
 
 
 @pytest.mark.slow

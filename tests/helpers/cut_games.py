@@ -56,12 +56,25 @@ class Counting(gymnasium.Env[Any, Any]):
 
 
 class Foreign(VectorEnv[Any, Any, Any]):
-    """A vector of a class that nobody knows; its games begin in the same step."""
+    """A vector of a class that nobody knows; its games begin in the same step.
 
-    def __init__(self, make: Callable[[], Any], count: int, tells: bool = True) -> None:
+    Args:
+        make: makes a game.
+        count: of the games.
+        word: for the last observations in its infos ("": it gives none).
+        says_mode: whether its metadata do.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        count: int,
+        word: str = "final_obs",
+        says_mode: bool = True,
+    ) -> None:
         self._envs = SyncVectorEnv([make] * count, autoreset_mode=AutoresetMode.SAME_STEP)
-        self.num_envs, self._tells = count, tells
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.num_envs, self._word = count, word
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP} if says_mode else {}
         self.single_observation_space = self._envs.single_observation_space
         self.single_action_space = self._envs.single_action_space
 
@@ -71,7 +84,7 @@ class Foreign(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> Any:
         *step, infos = self._envs.step(actions)
-        return *step, infos if self._tells else {}
+        return *step, {self._word: infos["final_obs"]} if self._word and infos else {}
 
 
 def alone() -> Any:
@@ -102,6 +115,13 @@ def foreign(num_envs: int) -> Any:
     return Foreign(Counting, num_envs)
 
 
+def old_foreign(num_envs: int) -> Any:
+    return Foreign(Counting, num_envs, "final_observation", says_mode=False)
+
+
+FOREIGN = (foreign, old_foreign)
+
+
 class Row(NamedTuple):
     """What a row has to show, step by step, and the games that are over by then."""
 
@@ -120,17 +140,17 @@ def row_of(make: MakeEnv, first: int, steps: int = STEPS) -> Row:
         score = 0.0
         for t in range(length):
             cut = t == length - 1 and end == "cut"
-            lost = make is foreign and ((torn and t == 0) or (cut and (hidden or torn)))
+            lost = make in FOREIGN and ((torn and t == 0) or (cut and (hidden or torn)))
             row.learned.append(None if lost else (game, t))
             row.shown.append(last if torn and t == 0 else seen(game, t))
             score += reward(game, t)
-            if cut and make is foreign and not (torn and t == 0):
+            if cut and make in FOREIGN and not (torn and t == 0):
                 hidden = not hidden
                 torn = hidden
             elif t == 0:
                 torn = False
         last = seen(game, length)
-        if make is not foreign and (end == "cut" or make is next_step):
+        if make not in FOREIGN and (end == "cut" or make is next_step):
             row.learned.append(None)
             row.shown.append(last)
         if len(row.learned) <= steps:

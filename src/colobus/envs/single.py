@@ -63,6 +63,8 @@ def fit(game: Game) -> Fit:
         if function and type(env.unwrapped).__module__.startswith("ale_py") and env.spec:
             note = f"{name}: is played as it is; {env.spec.id} by name has Atari's preprocessing"
             found = found._replace(note=found.note or note)
+        limited = isinstance(env, gymnasium.Env) and env.has_wrapper_attr("_max_episode_steps")
+        found = found._replace(limited=limited or bool(env.spec and env.spec.max_episode_steps))
         env.close()
         known = _fits[settings] = (function, found)
     return known[1]

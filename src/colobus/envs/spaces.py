@@ -136,6 +136,7 @@ class Fit(NamedTuple):
     note: str  # one sentence to print, or ""
     mask: Part | None = None  # of the observation, that says which actions are allowed
     is_masked: bool = False  # whether that or an info says it
+    limited: bool = False  # whether it is known to cut off games after a time
 
     @property
     def actions(self) -> int:

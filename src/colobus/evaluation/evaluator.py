@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from colobus.core.types import Bools, Bytes, Ints
 from colobus.envs.ale import AleGame
 from colobus.envs.api import Games, GameSettings, close
 from colobus.envs.frames import FrameStack, StuckGuard
-from colobus.envs.make import action_names, agents, make_games
+from colobus.envs.make import action_names, agents, is_gym, make_games
 from colobus.evaluation.agent import Agent, PolicyName, as_agent
 from colobus.evaluation.protocols import Evaluation, PlayedGame, Protocol, find_protocol
 from colobus.evaluation.start_states import StartStates
@@ -29,6 +30,9 @@ THREADS = 2
 SIDE_BY_SIDE = 16
 """Upper limit of the games played at the same time. More are faster at first, but the wait for the
 last game is longer."""
+
+LONGEST = 10_000
+"""Steps after which a game of Gymnasium is cut off, if its environment has no limit of its own."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished games and of all games."""
@@ -89,6 +93,8 @@ def evaluate(
         width=agent.net.width,
         episodes=episodes,
         games=tuple(result for _, _, result in results),
+        endless=sum(player.endless for player in players),
+        left_out=sum(player.left_out for player in players),
         starts=starts.summary() if starts else None,
     )
 
@@ -166,6 +172,12 @@ class _VectorPlayer:
         self._scores = np.zeros(len(self._quotas))
         self._lengths = np.zeros_like(self._quotas)
         self.results: list[tuple[int, int, PlayedGame]] = []  # number in its environment, seed
+        self.endless = self.left_out = 0  # games that were cut off here, and not begun after those
+        self._longest = math.inf
+        if is_gym(settings.game):
+            from colobus.envs.single import fit  # other games start without Gymnasium
+
+            self._longest = math.inf if fit(settings).limited else LONGEST
 
     def play(self, stop: threading.Event) -> None:
         """Play until every environment has played its games, or until ``stop`` is set."""
@@ -195,6 +207,16 @@ class _VectorPlayer:
                 self._finish(step.over, step.truncated, guard.pressed if guard else None)
                 if guard:
                     guard.begin(step.over)
+            if (endless := self._lengths >= self._longest).any():
+                self._leave(endless)
+
+    def _leave(self, endless: Bools) -> None:
+        """Count games that do not end as they are; their rows cannot begin another one."""
+        playing = endless & (self._finished < self._quotas)
+        self.endless += int(playing.sum())
+        self._finish(endless, endless, None)
+        self.left_out += int((self._quotas - self._finished)[playing].sum())
+        self._finished[endless] = np.maximum(self._finished, self._quotas)[endless]
 
     def _finish(self, over: Bools, truncated: Bools, pressed: Ints | None) -> None:
         """Keep the results of the finished games that count."""
@@ -269,6 +291,7 @@ class _StartStatePlayer:
     ) -> None:
         self._agent, self._policy, self._random = agent, policy, random
         self._settings, self._starts, self._numbers = settings, starts, numbers
+        self.endless = self.left_out = 0  # the frame limit ends them
         self.results: list[tuple[int, int, PlayedGame]] = []  # number, start state
 
     def play(self, stop: threading.Event) -> None:

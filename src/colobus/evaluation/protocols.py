@@ -129,6 +129,8 @@ class Evaluation:
     episodes: int  # asked for
     games: tuple[PlayedGame, ...]
     starts: dict[str, Any] | None = None  # `StartStates.summary` of its start states
+    endless: int = 0  # games that had no end and were cut off
+    left_out: int = 0  # games that were not begun because of those
 
     def _repr_html_(self) -> str:
         score, (low, high) = f"{self.mean:.2f}", self.interval
@@ -143,8 +145,8 @@ class Evaluation:
 
     @property
     def interrupted(self) -> bool:
-        """Whether fewer games were finished than asked for."""
-        return len(self.games) < self.episodes
+        """Whether fewer games were finished than asked for, and not because games had no end."""
+        return len(self.games) + self.left_out < self.episodes
 
     @property
     def fire_at_reset(self) -> bool:
@@ -249,6 +251,12 @@ class Evaluation:
                 f"stuck guard: after {self.protocol.stuck} equal actions in a row FIRE (action 1 "
                 f"in a game without FIRE) was pressed once: {pressed} times in all games"
             )
+        if self.endless:
+            lines.append(
+                f"{self.endless} of these games had no end and were cut off after "
+                f"{max(self.lengths):,} steps, so {self.left_out} others were not begun; wrap the "
+                "environment in gymnasium.wrappers.TimeLimit"
+            )
         if self.interrupted:
             lines.append(
                 f"interrupted after {count} of {self.episodes} games; long games are missing "
@@ -278,6 +286,7 @@ class Evaluation:
             "episodes_asked": self.episodes,
             "episodes_of_protocol": self.protocol.episodes,
             "interrupted": self.interrupted,
+            "endless": self.endless,
             "full_games": self.starts is None,
             "starts": self.starts,
             "raw_rewards": True,

@@ -48,6 +48,7 @@ class Screen(ABC):
     agents = 1  # that play the game (B)
     zoom: tuple[int, int] | None = None  # times higher and wider; None: as the format says
     action_names: tuple[str, ...]
+    idle = False  # whether the newest step only began the next game
     _games: Any = None  # that are closed at the end
 
     @abstractmethod
@@ -148,7 +149,7 @@ class GymScreen(Screen):
     def step(self, actions: Ints, show: Show) -> tuple[Frames, float, bool]:
         """Play a step."""
         step = self._games.step(actions)
-        over = bool(step.over[0])
+        over, self.idle = bool(step.over[0]), step.idle is not None and bool(step.idle[0])
         if not over:
             show(self._games.picture())
         return step.frames, float(step.rewards[0]), over
@@ -217,7 +218,7 @@ class Player:
         frames, reward, self.over = self._screen.step(actions, show)
         self._observed.push(frames)
         self.score += reward
-        self.steps += 1
+        self.steps += not self._screen.idle
 
 
 def record(
