@@ -96,7 +96,7 @@ class Number(nn.Module):
     """A network for which the value of an observation is its number."""
 
     stack = block = policies = 1
-    scratch, recurrent, auxiliary = Scratch(), None, None
+    scratch, recurrent, auxiliary, masks = Scratch(), None, None, 0
 
     def __init__(self, quantiles: bool = False) -> None:
         super().__init__()

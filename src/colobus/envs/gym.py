@@ -153,25 +153,21 @@ class GymGames:
         ended, cut = self._terminated, self._truncated
         idle = ended | cut
         infos = infos if isinstance(infos, dict) else {}  # a wrapper may make a list of them
+        if "final_observation" in infos:  # its name until Gymnasium 1.0
+            infos = {"final_obs": infos["final_observation"], **infos}
+        if "final_obs" in infos and "autoreset_mode" not in self._envs.metadata:
+            self._mode, self._begins_anew = AutoresetMode.SAME_STEP, False  # it says so only now
         at_once = np.array(infos.get(AT_ONCE, self._none()))  # and the next game has begun
         terminated: Bools = np.array(ends, dtype=np.bool_) & ~idle | at_once
         truncated: Bools = np.array(cuts, dtype=np.bool_) & ~idle & ~terminated
         rewards: Floats = np.where(idle, np.float32(0.0), self._rewards(gained))
-<<<<<<< HEAD
         frames = self._frames(observations, infos)
         if self._mode == AutoresetMode.SAME_STEP and truncated.any() and "final_obs" not in infos:
-=======
-        frames = self._frames(observations)
-        final = infos.get("final_obs", infos.get("final_observation"))  # its name until 1.0
-        if final is not None and "autoreset_mode" not in self._envs.metadata:
-            self._mode, self._begins_anew = AutoresetMode.SAME_STEP, False  # it says so only now
-        if self._mode == AutoresetMode.SAME_STEP and truncated.any() and final is None:
->>>>>>> 73eba76 (An evaluation in an environment without an end ends, and says so; vectors that do not say their mode)
             self._begins_anew = False
         if not self._begins_anew:
             over, never = terminated | truncated, self._none()
             step = Step(frames, rewards, terminated, truncated, over, never)
-            return step._replace(learned=self._learned(step, final))
+            return step._replace(learned=self._learned(step, infos))
         if self._mode == AutoresetMode.NEXT_STEP:
             self._terminated = terminated & ~at_once
         else:
@@ -180,26 +176,17 @@ class GymGames:
             if self._mode == AutoresetMode.DISABLED:
                 anew = idle | terminated | truncated
             elif truncated.any():
-<<<<<<< HEAD
                 last = self._last(truncated, infos)
-=======
-                last = self._last(truncated, final)
->>>>>>> 73eba76 (An evaluation in an environment without an end ends, and says so; vectors that do not say their mode)
             if anew.any():
                 frames = self._frames(*self._envs.reset(options={"reset_mask": anew}))
             frames[truncated] = last
         self._truncated = truncated
         return Step(frames, rewards, terminated | ended, cut, at_once | idle, idle, idle)
 
-    def _learned(self, step: Step, final: Any) -> Step | None:
-        """Return what a learner is shown of a step; None if all that the agent sees.
-
-        Args:
-            step: as the agent sees it.
-            final: last observations, in which those of games that are over are filled in.
-        """
+    def _learned(self, step: Step, infos: dict[str, Any]) -> Step | None:
+        """Return what a learner is shown of a step; None if all that the agent sees."""
         torn, cut = self._torn, step.truncated & ~self._torn
-        if cut.any() and final is None:
+        if cut.any() and "final_obs" not in infos:
             warnings.warn(
                 f"environment {self._name!r}: its vector gives no final_obs, so the last step of a "
                 "game that is cut off is not learned; let it begin games in the next step",
@@ -212,11 +199,7 @@ class GymGames:
             return None
         frames = step.frames.copy()
         if shown.any():
-<<<<<<< HEAD
             frames[shown] = self._last(shown, infos)
-=======
-            frames[shown] = self._last(shown, final)
->>>>>>> 73eba76 (An evaluation in an environment without an end ends, and says so; vectors that do not say their mode)
         return Step(
             frames,
             np.where(torn, np.float32(0.0), step.rewards),
