@@ -11,6 +11,7 @@ import pytest
 from colobus.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
 from colobus.cli.main import run
 from colobus.core.errors import ColobusError
+from colobus.core.functions import arguments_of
 from colobus.envs.make import frame_shape
 from colobus.envs.playing import make_env
 from colobus.experiment.check import check
@@ -111,18 +112,20 @@ def test_recipes_are_of_the_environment_and_end_when_it_is_solved(name: str) -> 
 
 
 def test_arguments_of_an_environment_are_settings(tmp_path: Path) -> None:
-    words = ("FrozenLake-v1", "--env-kwargs", "map_name=8x8", "is_slippery=false", "--seed", "2")
+    words = ("FrozenLake-v1", "--env-kwargs", "map_name='8x8'", "is_slippery=False", "--seed", "2")
     wanted = resolve(ExperimentFlags, "train", words).experiment
     assert wanted == entry.preset(
         "FrozenLake-v1", env_kwargs={"map_name": "8x8", "is_slippery": False}, seed=2
     )
-    assert wanted.games.env_kwargs == ("map_name=8x8", "is_slippery=false")
+    assert wanted.games.env_kwargs == ("map_name='8x8'", "is_slippery=False")
     write_config(tmp_path, Config("lake", wanted, 4, {}))
     games = read_config(tmp_path).experiment.games
     assert (games, frame_shape(games)) == (wanted.games, (1, 64))
     env: Any = make_env(games, stack=1)
     assert (env.unwrapped.desc.shape, env.observation_space.shape) == ((8, 8), (64,))
-    with pytest.raises(ColobusError, match=r"env_kwargs: where=<object.*make_env=lambda"):
+    read = arguments_of(("a=8x8", "b=false", "c=None", "d=null", "e=[1, 2]", "f=", "g='8'"))
+    assert read == {"a": "8x8", "b": False, "c": None, "d": None, "e": [1, 2], "f": "", "g": "8"}
+    with pytest.raises(ColobusError, match=r"env_kwargs where=<object.*make_env=lambda"):
         entry.preset("FrozenLake-v1", env_kwargs={"where": object()})
 
 

@@ -264,6 +264,8 @@ def shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, tuple):
+        return " ".join(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

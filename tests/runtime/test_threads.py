@@ -240,11 +240,11 @@ def circle(
     start = begin(experiment)
     made: list[Any] = []
 
-    def make(settings: Any, seeds: Ints, threads: int = 1) -> Any:
+    def make(settings: Any, seeds: Ints, **_: int) -> Any:
         made.append(Broken(seeds, at_100) if len(made) < broken else CatchGames(seeds))
         return made[-1]
 
-    monkeypatch.setattr("colobus.training.topology.make_games", make)
+    monkeypatch.setattr("colobus.training.start.make_games", make)
     lines: list[str] = []
     return Threads(make_graph(experiment, start, None).build(), deadline, lines.append), lines
 

@@ -80,7 +80,7 @@ def test_inline_and_threads_give_the_same_run_bit_for_bit(monkeypatch: pytest.Mo
     assert oracle.status.lag == (1.0, 1.0, 1.0)  # parameters exactly one round old
     assert_same(oracle, threads(experiment))
     monkeypatch.setattr(
-        "colobus.training.topology.make_games", lambda settings, seeds, threads: Sleepy(seeds)
+        "colobus.training.start.make_games", lambda settings, seeds, **_: Sleepy(seeds)
     )
     assert_same(oracle, threads(experiment))
 
@@ -250,7 +250,7 @@ def test_inline_and_threads_give_the_same_run_with_workers_bit_for_bit(
     assert oracle.status.lag == (1.0, 1.0, 1.0)
     assert_same(oracle, threads(experiment))
     monkeypatch.setattr(
-        "colobus.training.topology.make_games", lambda settings, seeds, threads: Sleepy(seeds)
+        "colobus.training.start.make_games", lambda settings, seeds, **_: Sleepy(seeds)
     )
     assert_same(oracle, threads(experiment))
 
@@ -259,13 +259,12 @@ def test_without_games_of_their_own_actors_make_the_same_ones() -> None:
     experiment = catch(1000)
     seeds: list[Ints] = []
 
-    def noting(settings: Any, given: Ints, threads: int = 1) -> Any:
+    def noting(settings: Any, given: Ints, **more: int) -> Any:
         seeds.append(given)
-        return make_games(settings, given, threads)
+        return make_games(settings, given, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("colobus.training.start.make_games", noting)
-        patch.setattr("colobus.training.topology.make_games", noting)
         start = begin(experiment, open_games(experiment))
         place = Inline(make_graph(experiment, start, None, patience=0.0))
         place.run()

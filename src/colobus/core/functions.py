@@ -165,19 +165,11 @@ def arguments_of(words: Sequence[str]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
             raise ColobusError(f"--env-kwargs {word}: write name=value, such as size=8")
-        found[name] = _value(value)
+        found[name] = value
+        for reads in (ast.literal_eval, json.loads):
+            with suppress(ValueError, SyntaxError, RecursionError):
+                found[name] = reads(value)
     return found
-
-
-def _value(text: str) -> Any:
-    for reads in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError):
-            return reads(text)
-    return text
-
-
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
 
 
 def as_words(arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -186,18 +178,13 @@ def as_words(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     Raises:
         ColobusError: if a value cannot be written as text.
     """
-    words = []
-    for name, value in arguments.items():
-        texts = [json.dumps(value, default=str), repr(value)]
-        texts = [value, *texts] if isinstance(value, str) else texts
-        found = [f"{name}={text}" for text in texts if _same(_value(text), value)]
-        if not found:
-            raise ColobusError(
-                f"env_kwargs: {name}={str(value)[:40]} cannot be kept as text in config.json; give "
-                "make_env=lambda: ..., a function that makes the environment with it"
-            )
-        words.append(found[0])
-    return tuple(words)
+    words = tuple(f"{name}={value!r}" for name, value in arguments.items())
+    if arguments_of(words) != dict(arguments):
+        raise ColobusError(
+            f"env_kwargs {' '.join(words)[:60]}: cannot be kept as text in config.json; give "
+            "make_env=lambda: ..., a function that makes the environment with them"
+        )
+    return words
 
 
 MakeEnv = Callable[..., Any]

@@ -25,12 +25,6 @@ class GameSettings:
     game: str = "pong"
     """Atari game, catch, catch-dark, catch-pair, an environment of Gymnasium, or a function that
     makes one."""
-    env_kwargs: tuple[str, ...] = ()
-    """Arguments of an environment of Gymnasium or of the function that makes it, as name=value,
-    such as: size=8 continuous=false."""
-    observe: str = ""
-    """Keys of a dictionary of observations that the agent sees, with commas, such as image
-    (default: all but texts and action_mask)."""
     size: Annotated[int, Range(1, 210)] = 42
     """Side of the square frames, in pixels."""
     colour: bool = False
@@ -56,6 +50,12 @@ class GameSettings:
     """Press FIRE after a lost life in games that have the action (the step has weight 0)."""
     life_loss_ends: bool = False
     """Let a lost life end the return in learning (the game itself goes on)."""
+    env_kwargs: tuple[str, ...] = ()
+    """Arguments of an environment of Gymnasium or of the function that makes it, as name=value,
+    such as: size=8 continuous=false."""
+    observe: str = ""
+    """Keys of a dictionary of observations that the agent sees, with commas, such as image
+    (default: all but texts and action_mask)."""
 
 
 class Step(NamedTuple):

@@ -59,17 +59,27 @@ class Beginning(gymnasium.Wrapper[Any, Any, Any, Any]):
     So a vector that begins games in the next step does so after those that are cut off.
     """
 
+    def __init__(self, env: gymnasium.Env[Any, Any], name: str) -> None:
+        super().__init__(env)
+        self._name = name
+
     @classmethod
     def made(cls, settings: GameSettings, render_mode: str | None) -> Beginning:
         """Return such an environment; raises what `open_env` does."""
-        return cls(open_env(settings, render_mode, infos=False))
+        return cls(open_env(settings, render_mode, infos=False), settings.game)
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """Start a game."""
+        with playing(self._name):
+            return self.env.reset(**arguments)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Play a step, and start the next game if it terminates this one."""
-        seen, reward, terminated, truncated, info = self.env.step(action)
-        if not terminated:
-            return seen, reward, False, truncated, info
-        seen, info = self.env.reset()
+        with playing(self._name):
+            seen, reward, terminated, truncated, info = self.env.step(action)
+            if not terminated:
+                return seen, reward, False, truncated, info
+            seen, info = self.env.reset()
         return seen, reward, False, False, info | {AT_ONCE: True}
 
 
@@ -80,12 +90,14 @@ class GymGames:
         game: the environment.
         seeds: int64[B], one for each game.
         pictures: whether `picture` will be called; the environment is then made for it.
+        processes: in which the games step (0: in the thread that steps them); their number divides
+            that of the games.
 
     Raises:
         ColobusError: if the environment does not fit, or has no pictures and they are wanted.
     """
 
-    def __init__(self, game: Game, seeds: Ints, pictures: bool = False) -> None:
+    def __init__(self, game: Game, seeds: Ints, pictures: bool = False, processes: int = 0) -> None:
         settings = settings_of(game)
         name = self._name = settings.game
         self._fit, self.count = fit(settings), len(seeds)
@@ -99,8 +111,14 @@ class GymGames:
         if self._vector:
             self._envs: VectorEnv[Any, Any, Any] = make(settings, self.count, mode)
         else:
-            made = [partial(Beginning.made, settings, mode)] * self.count
-            self._envs = SyncVectorEnv(made, copy=False)
+            made = partial(Beginning.made, settings, mode)
+            if processes:
+                from colobus.envs.processes import InProcesses
+
+                with playing(name):
+                    self._envs = InProcesses(made, self._fit, seeds.tolist(), processes)
+            else:
+                self._envs = SyncVectorEnv([made] * self.count, copy=False)
         if self._envs.num_envs != self.count:
             raise ColobusError(
                 f"environment {name!r}: its function was asked for {self.count} games and made "

@@ -86,13 +86,14 @@ def is_vector(settings: GameSettings) -> bool:
     return frame_shape(settings)[0] == 1
 
 
-def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
+def make_games(settings: GameSettings, seeds: Ints, threads: int = 1, processes: int = 0) -> Games:
     """Return a vector of games, one for each seed, with a row for each agent of each game.
 
     Args:
         settings: how the games are played.
         seeds: int64[B], each in 1 … 2**31 - 2.
         threads: threads of the Atari emulator; other environments use none.
+        processes: in which environments of Gymnasium step; 0 for none.
 
     Raises:
         ColobusError: if an environment of Gymnasium cannot be made or does not fit.
@@ -102,7 +103,7 @@ def make_games(settings: GameSettings, seeds: Ints, threads: int = 1) -> Games:
     if is_gymnasium(settings.game):
         from colobus.envs.gym import GymGames
 
-        return GymGames(settings, seeds)
+        return GymGames(settings, seeds, processes=processes)
     from colobus.envs.atari import AtariGames  # other environments start without the emulator
 
     return AtariGames(settings, seeds, threads)

@@ -200,6 +200,11 @@ def playing(name: str) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt) and main:
             raise
         what = f"{type(error).__name__} {error}".strip()
+        if isinstance(error, EOFError | ConnectionResetError):
+            raise GameFailed(
+                f"{name}: a process of its games has ended: it was killed, or a script lacks the "
+                "line: if __name__ == '__main__'"
+            ) from None
         raise GameFailed(f"{name} raised at {place_of(error)}: {what}") from error
 
 

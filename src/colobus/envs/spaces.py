@@ -20,11 +20,16 @@ from colobus.envs.actions import MASK, Actions, actions_of, short
 
 Space = spaces.Space[Any]
 
+MOST_NUMBERS = 1_000_000
+"""Most numbers of a vector."""
+
 MOST_PLANES = 64
 """Most numbers that are shown as planes beside a picture."""
 
 LARGE = 42
 """Side in pixels from which a picture is taken by convolutions."""
+
+ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 OWN = "in a function of your own"
 
@@ -73,7 +78,7 @@ class Part(NamedTuple):
             try:
                 observations = observations[key]
             except (KeyError, IndexError, TypeError):
-                raise ColobusError(f"{name}: {self._what} is missing in what it returned") from None
+                raise ColobusError(f"{name}: {self.what} is missing in what it returned") from None
         return observations
 
     def of(self, name: str, observations: Any) -> Any:
@@ -93,7 +98,7 @@ class Part(NamedTuple):
             if array.dtype == object:
                 found = type(values[0] if isinstance(values, list) else values).__name__
             raise ColobusError(
-                f"{name}: {self._what} is {found}, its space says {self.space.dtype}{list(shape)};"
+                f"{name}: {self.what} is {found}, its space says {self.space.dtype}{list(shape)};"
                 " return what the space says, or correct the space"
             )
         if self.axes:
@@ -111,7 +116,7 @@ class Part(NamedTuple):
         """Return uint8[B, sum of counts] of numbers [B, N] that are each below their count."""
         if not ((values >= 0) & (values < counts)).all():
             raise ColobusError(
-                f"{name}: {self._what} is outside its space {short(self.space)}; correct the space"
+                f"{name}: {self.what} is outside its space {short(self.space)}; correct the space"
             )
         found = np.zeros((len(values), int(counts.sum())), dtype=np.uint8)
         rows = np.arange(len(values))[:, None]
@@ -119,7 +124,8 @@ class Part(NamedTuple):
         return found
 
     @property
-    def _what(self) -> str:
+    def what(self) -> str:
+        """It in words."""
         return f"its observation {written(self.path)!r}" if self.path else "its observation"
 
 
@@ -204,17 +210,11 @@ class Fit(NamedTuple):
     def outside(self, observation: Any) -> str:
         """Return a sentence about one observation that is outside of its space, or ""."""
         for part in self.parts:
-            values, space = np.asarray(part.values(self.name, observation)), part.space
-            if isinstance(space, spaces.Box):
-                wrong = (values < space.low) | (values > space.high)
-                if wrong.any():
-                    what = (
-                        f"its observation {written(part.path)!r}"
-                        if part.path
-                        else "its observation"
-                    )
+            if isinstance(space := part.space, spaces.Box):
+                values = np.asarray(part.values(self.name, observation))
+                if (wrong := (values < space.low) | (values > space.high)).any():
                     return (
-                        f"{self.name}: {what} has {values[wrong][0]:g}, outside of its space "
+                        f"{self.name}: {part.what} has {values[wrong][0]:g}, outside of its space "
                         f"{short(space)}; correct the space"
                     )
         return ""
@@ -260,15 +260,15 @@ def fit_of(name: str, observations: Space, actions: Space, observe: str = "") ->
         notes.append("its small pictures of several sizes are one vector")
     if len(boards) > 1:
         raise ColobusError(
-            f"{name}: its observations are pictures of several sizes ({_sizes(parts)}); choose some"
-            f" of one size, such as --observe {written(parts[0].path)}"
+            f"{name}: its observations are pictures of {len(boards)} sizes; choose some of one,"
+            f" such as --observe {written(parts[0].path)}"
         )
     parts.sort(key=lambda part: not part.axes)
     numbers = sum(part.size for part in parts if not part.axes)
-    if boards and numbers > MOST_PLANES:
+    if numbers > (MOST_PLANES if boards else MOST_NUMBERS):
+        beside = ", and each would be a plane beside the picture" if boards else ""
         raise ColobusError(
-            f"{name}: beside a picture it observes {numbers} numbers, and each would be a plane; "
-            f"choose what the agent sees, such as --observe {written(parts[0].path)}"
+            f"{name}: it observes {numbers:,} numbers{beside}; choose fewer by --observe, or {OWN}"
         )
     planes = sum(part.size for part in parts)
     notes += [said for part in parts if (said := _doubt(part))]
@@ -336,16 +336,11 @@ def _choice(
             f"{name}: it observes nothing but {_list(known)}; make numbers of it {OWN}"
         )
     for path, space in chosen:
-        if not isinstance(
-            space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
-        ) or not math.prod(space.shape or ()):
-            what = f"its observation {written(path)!r} is" if path else "its observations are"
-            instead = f"leave it out by --observe, or make numbers of it {OWN}"
-            if not path:
-                instead = f"make numbers of them {OWN}"
+        if not isinstance(space, ARRAYS) or not math.prod(space.shape or ()):
+            out = "leave it out by --observe, or " if path else ""
             raise ColobusError(
-                f"{name}: {what} {short(space)}; Colobus takes arrays (a gymnasium.spaces.Box), "
-                f"Discrete, MultiDiscrete and MultiBinary: {instead}"
+                f"{name}: {Part(path, space).what} is {short(space)}; Colobus takes Box, Discrete, "
+                f"MultiDiscrete and MultiBinary: {out}make numbers of it {OWN}"
             )
     names = {written(path) for path, _ in chosen}
     return chosen, [each for each in known if each not in names]
@@ -408,11 +403,6 @@ def _doubt(part: Part) -> str:
         f"its observation {list(shape)} is read as {planes} planes of {height}x{width}, channels "
         f"{'first' if axes[-3] < axes[-2] else 'last'}"
     )
-
-
-def _sizes(parts: list[Part]) -> str:
-    pictures = [part for part in parts if part.axes]
-    return ", ".join(f"{written(p.path)} {p.board[0]}x{p.board[1]}" for p in pictures)
 
 
 def _as_batch(observation: Any) -> Any:

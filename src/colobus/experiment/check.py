@@ -82,6 +82,7 @@ ACROSS: dict[str, OnlyWith] = {
     "games.env_kwargs": GYM,
     "games.observe": GYM,
     "shape.emulators": ATARI,
+    "shape.env_processes": GYM,
     "shape.batch": OnlyWith(
         "with APPO, PQN or A3C: the batch of DQN has --windows",
         lambda experiment: experiment.algorithm.source != "buffer",

@@ -70,6 +70,9 @@ class Shape:
     """Trajectories of an actor that no batch has taken yet, the one that it plays included."""
     emulators: Annotated[int, Range(1, 256)] = 1
     """Emulator threads of each actor. They share its games."""
+    env_processes: Annotated[int, Range(0, 256)] = 0
+    """Processes of each actor in which environments of Gymnasium step, for slow ones (0: none, they
+    step in the actor's thread)."""
     broadcast_every: Annotated[int, Range(1, 1000), TOGETHER] = 1
     """Versions between those that the actors get; they play with the newest of these."""
     random_steps: Annotated[int, Range(0, 10**12)] = 4096
@@ -211,6 +214,12 @@ class Topology:
             raise ColobusError(
                 f"--emulators {shape.emulators} with --games {shape.games}: each thread needs a "
                 f"game; use at most {shape.games}"
+            )
+        if shape.env_processes and shape.games % shape.env_processes:
+            fits = max(n for n in range(1, shape.env_processes) if shape.games % n == 0)
+            raise ColobusError(
+                f"--env-processes {shape.env_processes} with --games {shape.games}: each process "
+                f"plays equally many games; use {fits}"
             )
 
 

@@ -34,7 +34,7 @@ from colobus.envs.make import (
     planes,
 )
 from colobus.experiment.check import differing_for_good
-from colobus.experiment.settings import Experiment
+from colobus.experiment.settings import Experiment, Shape
 from colobus.nets.network import (
     FLOOR,
     InputStatistics,
@@ -81,6 +81,11 @@ class Start:
         return bool(self.saved) and self.origin.incarnation < self.version.incarnation
 
 
+def games_maker(shape: Shape) -> MakeGames:
+    """Return what makes the games of an actor."""
+    return partial(make_games, threads=shape.emulators, processes=shape.env_processes)
+
+
 def open_games(
     experiment: Experiment, actors: int | None = None, make: MakeGames | None = None
 ) -> list[Games]:
@@ -92,11 +97,11 @@ def open_games(
     Args:
         experiment: all settings.
         actors: number of actors (default: all).
-        make: makes the games of an actor (default: `make_games`, with ``--emulators``).
+        make: makes the games of an actor (default: `games_maker`).
     """
     count, seed = experiment.shape.games, experiment.seed
     actors = experiment.shape.topology.players if actors is None else actors
-    make = make or partial(make_games, threads=experiment.shape.emulators)
+    make = make or games_maker(experiment.shape)
     with ThreadPoolExecutor(1, initializer=be_nicer, initargs=(ACTORS,)) as thread:
         seeds = [game_seeds(seed, "games", count, index, 0, 0) for index in range(actors)]
         return list(thread.map(partial(make, experiment.games), seeds))
@@ -251,7 +256,7 @@ def _play_randomly(
             log(f"{error}; new games begin ({failures} of {RESTARTS})")
             close(own)
             seeds = game_seeds(experiment.seed, "games", experiment.shape.games, index, 0, 0)
-            games[index], begins = make_games(experiment.games, seeds), True
+            games[index], begins = games_maker(experiment.shape)(experiment.games, seeds), True
     return np.concatenate(frames)
 
 

@@ -16,13 +16,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import cast
 
 from colobus.core.types import Version
 from colobus.envs.api import Games
-from colobus.envs.make import MakeGames, make_games
+from colobus.envs.make import MakeGames
 from colobus.experiment.memory import sampling_of, shape_of
 from colobus.experiment.settings import Experiment
 from colobus.experiment.shape import Separate, Workers
@@ -43,7 +42,7 @@ from colobus.runtime.devices import CPU, ON_CPU, Placement
 from colobus.runtime.graph import RoleGraph, part
 from colobus.training.role_factory import RoleFactory, add_tracker
 from colobus.training.saving import update_schedule_of
-from colobus.training.start import Start, make_network
+from colobus.training.start import Start, games_maker, make_network
 
 
 def add_buffer_in_rounds(roles: RoleFactory) -> BufferInRounds:
@@ -92,11 +91,11 @@ def make_graph(
         patience: seconds that a role waits for another (0: never, for the inline runtime).
         games: already loaded, one vector for each actor; actors load their own by default.
         spread: the roles run in several processes, of which some may be lost.
-        make: loads the games that are not given (default: `make_games`, with ``--emulators``).
+        make: loads the games that are not given (default: `games_maker`).
         placement: devices that learn and act.
         on_network: some of these processes may be on other hosts.
     """
-    make = make or partial(make_games, threads=experiment.shape.emulators)
+    make = make or games_maker(experiment.shape)
     # drawn on the CPU, so that the first parameters are the same on every device
     topology = experiment.shape.topology
     device = CPU if topology.remote_servers else placement.learn  # remote servers are on the host
