@@ -33,6 +33,7 @@ from colobus.core.functions import NoPictures
 from colobus.envs.actions import MASK
 from colobus.envs.api import GameSettings, Step
 from colobus.envs.single import (
+    AT_ONCE,
     Game,
     check_render_mode,
     fit,
@@ -48,9 +49,6 @@ RATE = 30
 
 ANEW = frozenset({"SyncVectorEnv", "AsyncVectorEnv", "AtariVectorEnv"})
 """Vectors whose ``reset`` begins single games anew, also where they begin in the same step."""
-
-AT_ONCE = "colobus: terminated, and begun anew"
-"""In the infos of `Beginning`."""
 
 
 class Beginning(gymnasium.Wrapper[Any, Any, Any, Any]):

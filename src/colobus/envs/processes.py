@@ -27,8 +27,7 @@ from gymnasium.vector.utils import batch_space
 
 from colobus.core.errors import ColobusError, GameFailed
 from colobus.core.functions import MakeEnv, find_environment, remember
-from colobus.envs.gym import AT_ONCE
-from colobus.envs.single import Env
+from colobus.envs.single import AT_ONCE, Env
 from colobus.envs.spaces import Fit
 
 WRONG = "colobus: what went wrong"

@@ -28,6 +28,10 @@ from colobus.envs.api import GameSettings
 from colobus.envs.spaces import Fit, fit_of
 
 Env = gymnasium.Env[Any, Any]
+
+AT_ONCE = "colobus: terminated, and begun anew"
+"""In the infos of `colobus.envs.gym.Beginning`."""
+
 Game = str | GameSettings
 """An environment by its name, or with settings that say more."""
 
