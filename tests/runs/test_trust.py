@@ -14,6 +14,7 @@ import colobus
 from colobus.cli.main import run
 from colobus.core import trust
 from colobus.core.errors import ColobusError
+from colobus.core.functions import Untrusted
 from colobus.runs.config import read_config
 
 CODE = """
@@ -92,7 +93,7 @@ NAMED = {
 @pytest.mark.parametrize("settings", NAMED.values(), ids=NAMED)
 def test_nothing_that_is_named_is_imported(place: Path, settings: dict[str, Any]) -> None:
     folder = folder_of(place, **settings)
-    with pytest.raises(trust.Untrusted, match="run it with --trust"):
+    with pytest.raises(Untrusted, match="run it with --trust"):
         read_config(folder)
     assert not (place / "ran").exists()
 
@@ -115,7 +116,7 @@ def test_a_function_that_is_given_is_not_looked_for(place: Path) -> None:
     folder = folder_of(place, games={"game": "beside:make"})
     with pytest.raises(ColobusError) as error:
         colobus.load(folder, make_env=lambda: None)
-    assert not isinstance(error.value, trust.Untrusted)
+    assert not isinstance(error.value, Untrusted)
 
 
 def test_modules_of_own_trainings_are_remembered_by_their_place(
@@ -133,7 +134,7 @@ def test_modules_of_own_trainings_are_remembered_by_their_place(
     elsewhere.mkdir()
     (elsewhere / "beside.py").write_text(CODE)
     monkeypatch.chdir(elsewhere)
-    with pytest.raises(trust.Untrusted, match="elsewhere"):
+    with pytest.raises(Untrusted, match="elsewhere"):
         trust.check_trusted(["beside:make"])
 
 
@@ -144,7 +145,7 @@ def test_without_a_home_a_process_trusts_what_it_trains_with(
     trust.remember_modules(["beside:make"])
     trust.check_trusted(["beside:make"])
     monkeypatch.setattr(trust, "_TRUSTED", set())
-    with pytest.raises(trust.Untrusted):
+    with pytest.raises(Untrusted):
         trust.check_trusted(["beside:make"])
 
 

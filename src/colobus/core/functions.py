@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
@@ -208,3 +208,22 @@ def find_environment(name: str) -> MakeEnv | None:
         ColobusError: if the function cannot be found.
     """
     return find_function(name) if is_function(name) else None
+
+
+class Untrusted(ColobusError):
+    """A folder names code that this user has not trusted."""
+
+
+def code_in(settings: Any, but: Collection[str] = ()) -> list[str]:
+    """Return the names of functions, and of environments with their module, in nested settings.
+
+    Args:
+        settings: dictionaries, lists and values.
+        but: names of settings that are left out.
+    """
+    if isinstance(settings, dict):
+        settings = [value for key, value in settings.items() if key not in but]
+    if isinstance(settings, list | tuple):
+        return [name for value in settings for name in code_in(value, but)]
+    named = isinstance(settings, str) and (is_function(settings) or is_gymnasium(settings))
+    return [settings] if named and ":" in settings else []

@@ -12,22 +12,16 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from colobus.core.errors import ColobusError
-from colobus.core.functions import is_function, is_gymnasium, is_known
+from colobus.core.functions import Untrusted, is_function, is_known
 
 _TRUSTED: set[str] = set()  # places of modules, in this process
 _EVERYTHING: list[bool] = []  # not empty: whatever a folder names
-
-
-class Untrusted(ColobusError):
-    """A folder names code that this user has not trusted."""
 
 
 def trust_everything() -> None:
@@ -77,21 +71,6 @@ def check_trusted(names: Iterable[str], trust: bool = False) -> None:
             f"names the code {name!r} of {places[0]}, which no training of yours was given; run it "
             "with --trust if you trust it (in Python: colobus.load(..., trust=True))"
         )
-
-
-def code_in(settings: Any, but: Collection[str] = ()) -> list[str]:
-    """Return the names of functions, and of environments with their module, in nested settings.
-
-    Args:
-        settings: dictionaries, lists and values.
-        but: names of settings that are left out.
-    """
-    if isinstance(settings, dict):
-        settings = [value for key, value in settings.items() if key not in but]
-    if isinstance(settings, list | tuple):
-        return [name for value in settings for name in code_in(value, but)]
-    named = isinstance(settings, str) and (is_function(settings) or is_gymnasium(settings))
-    return [settings] if named and ":" in settings else []
 
 
 def _places(name: str) -> list[str]:

@@ -143,8 +143,8 @@ def peaks(results: Results) -> list[Block]:
         levels = {HUMAN: published(game, "human"), DQN: published(game, "dqn_2015")}
         counted += None not in levels.values()
         for group, runs in results.playing(game).items():
-            each = [running_scores(row.values for row in run.curve.rows) for run in runs]
-            if not all(each):
+            every = [running_scores(row.values for row in run.curve.rows) for run in runs]
+            if not (each := [scores for scores in every if scores]):
                 continue
             tops = [max(scores, key=lambda one: one[1]) for scores in each]
             after, score = (fmean(values) for values in zip(*tops, strict=True))
@@ -153,7 +153,7 @@ def peaks(results: Results) -> list[Block]:
                 when = [seconds_above(scores, least) for scores in each]
                 minutes = [seconds / 60 for seconds in when if seconds is not None]
                 cells.append(DASH)
-                if len(minutes) == len(runs):
+                if len(minutes) == len(each):
                     passed[level].setdefault(group, []).append(fmean(minutes))
                     cells[-1] = f"{fmean(minutes):.1f}"
             rows.append((game, group, *cells))

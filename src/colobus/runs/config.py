@@ -16,8 +16,7 @@ from colobus.core.checkpoint import Check, Checkpoint
 from colobus.core.errors import ColobusError, nearest
 from colobus.core.fields import Range, hints_of, read
 from colobus.core.files import read_object, write_whole
-from colobus.core.functions import is_function
-from colobus.core.trust import Untrusted, check_trusted, code_in
+from colobus.core.functions import Untrusted, code_in, is_function
 from colobus.core.types import State
 from colobus.experiment.aliases import GROUPS_OF_1, SETTINGS_OF_1
 from colobus.experiment.settings import ALGORITHMS, Experiment, algorithm_name, find_algorithm
@@ -146,7 +145,10 @@ def read_config(folder: Path, trust: bool = False, given: Collection[str] = ()) 
             raise ColobusError(f"it is of format {number}; read it with colobus {wanted}")
         data = data if number == FORMAT else of_format_1(data)
         named = {name: data.get(name) for name in hints_of(Experiment)}
-        check_trusted(code_in(named, given), trust)
+        if names := code_in(named, given):
+            from colobus.core.trust import check_trusted
+
+            check_trusted(names, trust)
         return _config(data)
     except FileNotFoundError:
         raise ColobusError(f"{str(folder)!r} is no run: it has no config.json") from None

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from colobus.core.errors import ClusterLost, ColobusError, Lost, Stalled
+from colobus.core.functions import code_in
 from colobus.core.timing import clock
-from colobus.core.trust import code_in, remember_modules
 from colobus.experiment.check import check, check_onnx
 from colobus.experiment.memory import buffer_bytes
 from colobus.experiment.settings import Experiment, algorithm_name
@@ -136,7 +136,10 @@ def train(
     with ExitStack() as stack:
         before = read_config(folder) if resume else None
         if before is None:
-            remember_modules(code_in([asdict(experiment), algorithm_name(experiment)]))
+            if names := code_in([asdict(experiment), algorithm_name(experiment)]):
+                from colobus.core.trust import remember_modules
+
+                remember_modules(names)
             make_folder(folder)
         stack.enter_context(held(folder, resume, log))
         host.join(experiment, stack, log)
