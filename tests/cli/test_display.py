@@ -18,7 +18,7 @@ from colobus.core.timing import bounding_stage, clock
 from colobus.core.types import Traffic
 from colobus.roles.tracker import Status, StopRule, WorkersStatus
 from colobus.runtime.api import RoleState
-from colobus.training.pace import Pace, ProgressLine
+from colobus.training.outlook import Outlook, ProgressLine
 from colobus.training.words import (
     about_workers,
     endings,
@@ -71,7 +71,7 @@ def test_the_stage_that_bounds_the_speed(stages: dict[str, dict[str, float]], bo
 
 
 def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
-    shown = Pace(StopRule(steps=100_000))
+    shown = Outlook(StopRule(steps=100_000))
     learn, wait = 0.0, 0.0
     for second in range(0, 31):
         if second <= 15:
@@ -92,7 +92,7 @@ def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
 
 def test_the_time_in_which_processes_were_started_does_not_count_for_the_rate() -> None:
     """After a resume the first status with a time has that of the run before."""
-    shown = Pace(StopRule(steps=100_000))
+    shown = Outlook(StopRule(steps=100_000))
     shown.see(Status(steps=50_000), [])
     for second in range(3):
         shown.see(Status(steps=50_000 + 700 * second, seconds=500.0 + second), ROLES)
@@ -166,7 +166,7 @@ def test_the_panel_says_everything_and_fits() -> None:
 def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     fake: Any = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr("colobus.training.pace.time", fake)
+    monkeypatch.setattr("colobus.training.outlook.time", fake)
     to, file = printer(terminal=False)
     with Display("pong", StopRule(steps=1_000_000), to) as shown:
         for second in range(31):
@@ -188,7 +188,7 @@ def test_the_line_of_a_program_changes_in_place_where_that_is_shown(
 ) -> None:
     now, own = [100.0], list[str]()
     fake: Any = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr("colobus.training.pace.time", fake)
+    monkeypatch.setattr("colobus.training.outlook.time", fake)
     monkeypatch.setattr("sys.stdout.isatty", lambda: where in ("terminal", "own log"))
     monkeypatch.setenv("COLUMNS", "40")
     if where == "notebook":
@@ -254,7 +254,7 @@ def test_the_panel_of_workers_says_how_they_are_doing_and_fits() -> None:
 
 
 def test_the_plain_line_of_workers() -> None:
-    shown = Pace(StopRule(steps=1_000_000))
+    shown = Outlook(StopRule(steps=1_000_000))
     shown.see(Status(steps=411_000, seconds=242.0), [])
     shown.see(bundled_status(), ROLES)
     assert shown.line(bundled_status()) == (

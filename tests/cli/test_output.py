@@ -245,7 +245,7 @@ def test_while_processes_are_started_it_says_what_it_waits_for(
         raise colobus.ColobusError("that is enough")
 
     monkeypatch.setattr("colobus.cli.train.train", starting)
-    monkeypatch.setattr("colobus.training.pace.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("colobus.training.outlook.FIRST_SECONDS", 0.0)
     assert run(["train", "catch", "--on", "ray", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().out
     assert "before the first update · waiting for the processes of the run" in said

@@ -26,7 +26,7 @@ from colobus.core.timing import clock
 from colobus.roles.tracker import WINDOW, Status, StopRule
 from colobus.runs.curves import read_metrics
 from colobus.runtime.api import RoleState
-from colobus.training.pace import Pace
+from colobus.training.outlook import Outlook
 from colobus.training.words import (
     Ending,
     about_workers,
@@ -159,7 +159,7 @@ class Display:
     ) -> None:
         self._title, self._stop, self._printer = title, stop, printer
         self._earlier, self._then = earlier, then
-        self._pace = Pace(stop)
+        self._outlook = Outlook(stop)
         self._live: Live | None = None
         self._broken = False
 
@@ -186,13 +186,13 @@ class Display:
         self._then()
 
     def _show(self, status: Status, roles: Sequence[RoleState]) -> None:
-        self._pace.see(status, roles)
+        self._outlook.see(status, roles)
         if self._live:
             panel = self.panel(status, roles)
             with survived():
                 self._live.update(panel, refresh=True)
-        elif self._pace.is_due():
-            self._printer.line(self._pace.line(status, roles))
+        elif self._outlook.is_due():
+            self._printer.line(self._outlook.line(status, roles))
 
     def panel(self, status: Status, roles: Sequence[RoleState]) -> Panel:
         """Return the panel for a terminal of this size."""
@@ -200,7 +200,7 @@ class Display:
         height = console.height
         width = min(console.width, WIDEST)
         inner = width - 4
-        rows = self._bar(self._pace.endings(status), inner)
+        rows = self._bar(self._outlook.endings(status), inner)
         room = height - 3 - len(rows)  # the frame, and the line of the cursor
         wide = inner >= BESIDE
         curve = [] if console.options.ascii_only else self.curve(status)
@@ -255,9 +255,9 @@ class Display:
             wanted = stop.until_evaluated
             goal = f" of {wanted:g}" if isinstance(wanted, float | int) else ""
             score.append(f" · evaluated {number(status.evaluated)}{goal}")
-        speed = f"{self._pace.rate():,.0f} {unit(status)}/s"
+        speed = f"{self._outlook.rate():,.0f} {unit(status)}/s"
         lines = [Text(f"{status.steps:,} steps · {clock(status.seconds)} · {speed}"), score]
-        said = " · ".join(doing(status, roles, self._pace.bound()))
+        said = " · ".join(doing(status, roles, self._outlook.bound()))
         lines.append(Text(said, "dim" if status.version else "yellow"))
         if status.workers:
             lines.append(Text(" · ".join(about_workers(status.workers))))

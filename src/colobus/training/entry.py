@@ -27,7 +27,7 @@ from colobus.runtime.groups import Cluster
 from colobus.runtime.system import usable_cores
 from colobus.training import run
 from colobus.training.callbacks import Callbacks
-from colobus.training.pace import ProgressLine
+from colobus.training.outlook import ProgressLine
 from colobus.training.start import last_like, may_go_on
 from colobus.training.tracking import TrackerName, tracking
 from colobus.training.warm import read_weights, with_network

@@ -41,7 +41,7 @@ class Load(NamedTuple):
     stages: dict[str, dict[str, float]]
 
 
-class Pace:
+class Outlook:
     """Looks at a run about twice a second and says how it goes.
 
     Args:
@@ -123,7 +123,7 @@ class ProgressLine:
     """
 
     def __init__(self, stop: StopRule, log: Callable[[str], None]) -> None:
-        self._pace, self._log = Pace(stop), log
+        self._outlook, self._log = Outlook(stop), log
         notebook = "ipykernel" in sys.modules
         self._in_place = log is print and (notebook or sys.stdout.isatty())
         self._most = 10_000 if notebook else shutil.get_terminal_size().columns - 1
@@ -131,11 +131,11 @@ class ProgressLine:
 
     def watch(self, status: Status, roles: Sequence[RoleState]) -> None:
         """Say how the run goes, if it is time."""
-        self._pace.see(status, roles)
+        self._outlook.see(status, roles)
         if self._in_place:
-            self._show(self._pace.line(status, roles)[: self._most])
-        elif self._pace.is_due():
-            self._log(self._pace.line(status, roles))
+            self._show(self._outlook.line(status, roles)[: self._most])
+        elif self._outlook.is_due():
+            self._log(self._outlook.line(status, roles))
 
     def log(self, line: str) -> None:
         """Write a line that stays."""
