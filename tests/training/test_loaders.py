@@ -15,7 +15,7 @@ from colobus.core.errors import ColobusError, RoleFailed
 from colobus.core.types import Version
 from colobus.experiment.check import check
 from colobus.experiment.settings import ReuseSettings
-from colobus.roles.prefetch import Loader
+from colobus.roles.replay.minibatch_buffer import Loader
 from colobus.roles.tracker import Status
 from colobus.runtime.api import RoleState
 from colobus.training.run import train

@@ -30,11 +30,11 @@ from colobus.roles.actor import Pace
 from colobus.roles.allreduce import Allreduce, Meeting, Member, ProcessAllreduce, ThreadAllreduce
 from colobus.roles.parameters.published import KEPT
 from colobus.roles.parameters.server import Admission, ParameterServer
-from colobus.roles.prefetch import Loader, PrefetchQueue
 from colobus.roles.replay.api import Replay, ReplayReader
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints
 from colobus.roles.replay.joined import JoinedQueues, ShardedReplay
+from colobus.roles.replay.minibatch_buffer import Loader, PrefetchQueue
 from colobus.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
 from colobus.roles.replay.sampling import RateLimiter
 from colobus.runs.folder import BUFFERS, CHECKPOINTS

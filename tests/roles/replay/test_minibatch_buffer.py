@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from colobus.core.errors import Closed, Deadline
 from colobus.core.types import Batch
-from colobus.roles.prefetch import Loader, PrefetchQueue
-from colobus.roles.replay.minibatch_buffer import MinibatchBuffer, Order
+from colobus.roles.replay.minibatch_buffer import Loader, MinibatchBuffer, Order, PrefetchQueue
 from colobus.roles.replay.queue import as_batch
 from conftest import random_trajectory, stand_in
 
