@@ -129,7 +129,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and not before: ``colobus --help`` needs no torch."""
     if name not in _HOME:
-        raise AttributeError(f"module 'colobus' has no attribute {name!r}")
+        said = ""
+        if not name.startswith("_"):
+            from colobus.experiment.aliases import attribute_hint
+
+            said = attribute_hint(name)
+        raise AttributeError(f"module 'colobus' has no attribute {name!r}{said}")
     value = getattr(importlib.import_module(f"colobus.{_HOME[name]}"), name)
     globals()[name] = value
     return value

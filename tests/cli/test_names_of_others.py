@@ -199,6 +199,17 @@ def test_arguments_in_python_too() -> None:
         colobus.train("catch", max_grad_norm=0.5)
 
 
+def test_attributes_of_the_module_too() -> None:
+    for name, said in (
+        ("PPO", r"'PPO'; here it is colobus\.train\('ppo-pong'\)"),
+        ("evaluate_policy", r"here it is colobus\.evaluate\(agent\)"),
+        ("nonsense", r"no attribute 'nonsense'$"),
+    ):
+        with pytest.raises(AttributeError, match=said):
+            getattr(colobus, name)
+    assert not others("attribute").keys() & {name.lower() for name in dir(colobus)}
+
+
 def test_an_old_flag_works_and_says_its_new_name(capsys: pytest.CaptureFixture[str]) -> None:
     for old, new, value in (
         ("--no-graphs", "--no-cuda-graphs", False),

@@ -19,8 +19,8 @@ def others(kind: str) -> dict[str, Other]:
     underscores, all in lower case, and flags and programs that are gone.
 
     Args:
-        kind: "setting" (ours are several, or none and a note only), "command" or "algorithm" (ours
-            is a family of presets).
+        kind: "setting" (ours are several, or none and a note only), "command", "algorithm" (ours is
+            a family of presets) or "attribute" of the module.
     """
     from importlib import resources  # only after a mistake
 
@@ -79,6 +79,12 @@ def command_hint(word: str) -> str:
     """Return our command for a word of another program; "" if it is none."""
     ours, _ = others("command").get(word.lower(), ("", ""))
     return f"the command here is {ours}" if ours else ""
+
+
+def attribute_hint(name: str) -> str:
+    """Return our way to an attribute of another library's module; "" if it is none."""
+    ours, _ = others("attribute").get(name.lower(), ("", ""))
+    return f"; here it is {ours}" if ours else ""
 
 
 def algorithm_hint(name: str) -> str:
