@@ -14,7 +14,6 @@ from colobus.envs.make import action_names, is_atari
 from colobus.experiment.check import differing
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
-from colobus.runs.best import pick_checkpoint
 from colobus.runs.config import Config, check_of, read_config
 from colobus.runs.exported import find_files, unpacked
 from colobus.runs.zoo import place_of
@@ -106,6 +105,8 @@ def read_weights(source: str | Path, log: Callable[[str], None]) -> Weights:
     Raises:
         ColobusError: if there are none.
     """
+    from colobus.runs.best import pick_checkpoint
+
     folder, file = find_files(place_of(Path(source)))
     config = read_config(folder, given=("game",))
     if file is None:
