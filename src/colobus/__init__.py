@@ -129,11 +129,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and not before: ``colobus --help`` needs no torch."""
     if name not in _HOME:
-        said = ""
-        if not name.startswith("_"):
-            from colobus.experiment.aliases import attribute_hint
+        from colobus.experiment.aliases import attribute_hint
 
-            said = attribute_hint(name)
+        said = "" if name.startswith("_") else attribute_hint(name)
         raise AttributeError(f"module 'colobus' has no attribute {name!r}{said}")
     value = getattr(importlib.import_module(f"colobus.{_HOME[name]}"), name)
     globals()[name] = value
