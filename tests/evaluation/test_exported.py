@@ -19,7 +19,7 @@ from colobus.core.types import Version
 from colobus.envs.api import GameSettings
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
-from colobus.evaluation.export.hub import _metadata, _score, export_folder
+from colobus.evaluation.export.hub import export_folder, metadata_of, score_section
 from colobus.evaluation.protocols import Evaluation, PlayedGame, find_protocol
 from colobus.runs.exported import MODEL, Weights, packed, unpacked
 from colobus.runs.zoo import place_of
@@ -195,7 +195,7 @@ def test_leaderboards_find_the_score_by_the_name_of_the_environment(
     games = tuple(PlayedGame(score, 10, False) for score in (1.0, 3.0, 5.0))
     how = find_protocol("training"), BREAKOUT, ("NOOP",)
     evaluation = Evaluation(*how, "greedy", 0.0, 1, 500, None, Version(0, 1), 16, 3, games)
-    said = metadata(_metadata(game, "dqn", evaluation) + "\n")
+    said = metadata(metadata_of(game, "dqn", evaluation) + "\n")
     assert said["tags"] == [
         name, "deep-reinforcement-learning", "reinforcement-learning", "colobus", "dqn", *more
     ]  # fmt: skip
@@ -203,10 +203,10 @@ def test_leaderboards_find_the_score_by_the_name_of_the_environment(
     (result,) = found["results"]
     assert result["dataset"] == {"type": name, "name": name}
     assert result["metrics"][0]["value"] == "3.00 +/- 1.63"
-    text = _score(evaluation)
+    text = score_section(evaluation)
     assert "**3.00** ± 1.63 (standard deviation of the games) over 3 full games; 95 %" in text
     assert "interval of the mean: 0.74 to 5.26" in text
-    assert "interval" not in _score(replace(evaluation, games=games[:1]))
+    assert "interval" not in score_section(replace(evaluation, games=games[:1]))
 
 
 def test_without_an_evaluation_the_card_says_so(run: Path) -> None:

@@ -58,7 +58,7 @@ def model_card(
     """
     game, algorithm = config.experiment.games.game, algorithm_name(config.experiment)
     parts = [
-        _metadata(game, algorithm, evaluation),
+        metadata_of(game, algorithm, evaluation),
         f"# {game}, learned by {algorithm.upper()}",
         f"This agent plays {game}. It was trained for {agent.checkpoint.steps:,} steps (decisions) "
         f"with Colobus {plain(str(config.about.get('colobus', __version__)))}"
@@ -66,7 +66,7 @@ def model_card(
     ]
     if film:
         parts.append("[A film of the agent](replay.mp4)")
-    parts += ["## Score", _score(evaluation), "## How to load it", _loading(config)]
+    parts += ["## Score", score_section(evaluation), "## How to load it", _loading(config)]
     parts += ["## Files", _files(weights, evaluation, film)]
     parts += ["## Settings", _settings(config), "## Trained on", _machine(config)]
     return "\n\n".join(parts) + "\n"
@@ -77,7 +77,7 @@ def _learned_in(agent: Agent) -> str:
     return f", in {seconds / 60:.1f} minutes" if isinstance(seconds, float) else ""
 
 
-def _metadata(game: str, algorithm: str, evaluation: Evaluation | None) -> str:
+def metadata_of(game: str, algorithm: str, evaluation: Evaluation | None) -> str:
     """Return what hubs read, with names and score as leaderboards look for them.
 
     The score is the mean and the standard deviation of the games, the game has Gymnasium's name.
@@ -102,7 +102,8 @@ def _metadata(game: str, algorithm: str, evaluation: Evaluation | None) -> str:
     return "\n".join(["---", *lines, "---"])
 
 
-def _score(evaluation: Evaluation | None) -> str:
+def score_section(evaluation: Evaluation | None) -> str:
+    """Return what a card says of an evaluation: its scores, and how the games were played."""
     if evaluation is None:
         return "The exported agent was not evaluated. `colobus eval FOLDER` does it."
     lines = "\n".join(evaluation.lines())
