@@ -160,7 +160,7 @@ def test_what_is_no_agent_is_one_line(
     folder, older = two
     for words, said in (
         (["eval", str(folder.parent)], f"is a folder of runs: name one of them, such as {folder}"),
-        (["eval", str(older), "--checkpoint", "7"], "is a checkpoint already; leave one out"),
+        (["eval", str(older), "--checkpoint", "7"], "is one already; leave one out"),
         (["eval", str(older.with_stem("8"))], "there is no such checkpoint"),
         (["show", str(older.with_stem("8"))], "there is no such checkpoint"),
         (["show", str(folder), "--lr", "1"], "--lr: a run's settings are fixed; leave it out"),

@@ -68,7 +68,7 @@ def test_checkpoints_of_a_run_are_what_its_servers_published(tmp_path: Path) -> 
     tracker.finish()
     layout = FlatParameters(make_network(experiment, start)).layout
     found = [read_checkpoint(path) for path in list_checkpoints(tmp_path / "checkpoints")]
-    assert [c.version for c in found] == [Version(0, number) for number in (5, 10, 15, 20)]
+    assert [c.version for c in found] == [Version(0, number) for number in (1, 5, 10, 15, 20)]
     for checkpoint in found:
         number = checkpoint.version.number
         assert checkpoint.steps == 512 + number * 144

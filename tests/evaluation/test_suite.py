@@ -249,8 +249,8 @@ def test_interrupted_before_a_checkpoint_it_begins_anew(
     words = ["suite", "catch", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
     real = colobus.training.run.train
 
-    def train(experiment: Experiment, folder: Path, *rest: Any) -> Any:
-        real(experiment, folder, *rest)
+    def train(experiment: Experiment, folder: Path, *rest: Any, **how: Any) -> Any:
+        real(experiment, folder, *rest, **how)
         for path in (folder / "checkpoints").iterdir():
             path.unlink()
         raise KeyboardInterrupt
@@ -289,10 +289,10 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     words = ["suite", "catch", *SMALL, "--steps", "1200", "--seeds", "2", "--out", str(tmp_path)]
     real = colobus.training.run.train
 
-    def train(experiment: Experiment, *rest: Any) -> Any:
+    def train(experiment: Experiment, *rest: Any, **how: Any) -> Any:
         if experiment.seed == 2:
             raise Diverged("the loss is nan")
-        return real(experiment, *rest)
+        return real(experiment, *rest, **how)
 
     monkeypatch.setattr(colobus.training.run, "train", train)
     assert run(words) == 4

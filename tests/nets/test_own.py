@@ -165,7 +165,9 @@ def play(settings: GameSettings, steps: int) -> tuple[Bytes, Ints, Bytes]:
     """Return frames [B, T + K, H, W], ages [B, T + 1], and ale-py's stacks [T + 1, B, K, H, W]."""
     seeds = game_seeds(2, "stacks", 3)
     games = AtariGames(replace(settings, fire_on_life_loss=False), seeds)
-    ale = raw_vector(settings, 3, DEPTH)
+    # the emulator shows a game that we cut off one step longer, in which we are idle
+    longer = replace(settings, max_frames=settings.max_frames + settings.frame_skip - 1)
+    ale = raw_vector(longer, 3, DEPTH)
     frames = np.zeros((3, steps + DEPTH, 42, 42), dtype=np.uint8)
     frames[:, : DEPTH - 1] = 200  # must never be seen: the games are only just beginning
     frames[:, DEPTH - 1] = games.reset()

@@ -283,7 +283,8 @@ def _in_words(
         case tyro_errors.BadValue(argument=argument):
             return f"{_name(argument)}: a value is missing"
         case tyro_errors.InvalidChoice(argument=argument, value=value, choices=choices):
-            return f"{_name(argument)} {value}: must be one of {', '.join(map(repr, choices))}"
+            some = ", ".join(map(repr, sorted({*choices} - {"None"})))  # none: see CONFIG
+            return f"{_name(argument)} {value}: must be one of {some}"
         case tyro_errors.InstantiationFailure(argument=argument) if argument is not None:
             return _wrong(argument, args)
     return f"the command line cannot be read ({type(event).__name__})"
