@@ -165,7 +165,7 @@ MISTAKES = {
     "eval": "RUN is missing",
     "eval nowhere": "'nowhere' is no run: it has no config.json",
     "eval RUN --episodes 0": "--episodes 0: must be at least 1",
-    "eval RUN --protocol hard": "--protocol hard: must be one of 'dba3c', 'human', 'noop', 'sticky'",
+    "eval RUN --protocol hard": "--protocol hard: must be one of 'dba3c', 'human', 'noop', ",
     "eval RUN --checkpoint 7": "--checkpoint 7: not in RUN/checkpoints; there are: ",
     "eval RUN --protocol sticky": "protocol 'sticky' is for Atari games",
     "record RUN --out film.avi": "--out film.avi: must end in .mp4 or .gif",

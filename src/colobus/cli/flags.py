@@ -283,8 +283,9 @@ def _in_words(
         case tyro_errors.BadValue(argument=argument):
             return f"{_name(argument)}: a value is missing"
         case tyro_errors.InvalidChoice(argument=argument, value=value, choices=choices):
-            some = ", ".join(map(repr, sorted({*choices} - {"None"})))  # none: see CONFIG
-            return f"{_name(argument)} {value}: must be one of {some}"
+            some = [choice for choice in choices if choice != "None"]  # see CONFIG
+            some = sorted(some) if len(some) < len(choices) else some  # these have no order
+            return f"{_name(argument)} {value}: must be one of {', '.join(map(repr, some))}"
         case tyro_errors.InstantiationFailure(argument=argument) if argument is not None:
             return _wrong(argument, args)
     return f"the command line cannot be read ({type(event).__name__})"
