@@ -135,7 +135,8 @@ def main(args: Sequence[str]) -> int:
     where = (folder, name, resumed is not None, again)
     with tracked as callbacks, Interrupts(say=printer.line) as interrupts:
         more = {"callbacks": callbacks, "weights": weights}
-        return _train(wanted, *where, printer, interrupts, more)
+        result = _learn(wanted, *where, printer, interrupts, more)
+        return _end(wanted, folder, again, result, printer, interrupts)
 
 
 def train_seeds(wanted: Wanted, printer: Printer) -> int:
@@ -180,18 +181,15 @@ def process_start() -> float:
         return time.monotonic()
 
 
-def _train(
+def _end(
     wanted: Wanted,
     folder: Path,
-    name: str,
-    resume: bool,
     again: str,
+    result: Result,
     printer: Printer,
     interrupts: Interrupts,
-    more: dict[str, Any],
 ) -> int:
-    """Train, then finish; a signal ends either in good order."""
-    result = _learn(wanted, folder, name, resume, again, printer, interrupts, more)
+    """Finish a training that has ended, and say what is there; return the exit code."""
     failure: Exception | None = None
     status, stopped = result.status, bool(interrupts.signal)
     if stopped and has_checkpoint(folder):  # half an update counts already, but cannot be kept

@@ -49,7 +49,7 @@ class Weights:
         Raises:
             ColobusError: if more than heads is of another shape; names tensor and settings.
         """
-        found = self.checkpoint.group("parameter")
+        found = self.checkpoint.playing()
         own = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
         new = {name for name, values in own.items() if values.shape != _shape(found, name)}
         for name in sorted(new | (found.keys() - own.keys())):
@@ -66,7 +66,7 @@ class Weights:
 
     def in_words(self, parameters: dict[str, torch.Tensor]) -> str:
         """Return what the parameters of a run are, of which others than the weights are new."""
-        found = self.checkpoint.group("parameter")
+        found = self.checkpoint.playing()
         new = [name for name, values in parameters.items() if found.get(name) is not values]
         said = f"beginning with the weights of {self.said} after {self.checkpoint.steps:,} steps"
         return f"{said}; new: {', '.join(new)}" if new else said
