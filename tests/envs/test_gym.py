@@ -62,7 +62,7 @@ def test_vectors_of_gymnasium_take_seeds_in_their_own_way(kind: str) -> None:
 def test_grey_pictures_and_those_with_transparency_are_shown(shape: tuple[int, ...]) -> None:
     def make(render_mode: str | None = None) -> Any:
         env = gym_toys.Walk(render_mode)
-        env.render = lambda: np.full(shape, 7, np.uint8)  # type: ignore[method-assign]
+        env.render = lambda: np.full(shape, 7, np.uint8)  # type: ignore[method-assign]  # of this one only
         return env
 
     games = GymGames(name_of(make), SEEDS[:1], pictures=True)
@@ -74,7 +74,7 @@ def test_grey_pictures_and_those_with_transparency_are_shown(shape: tuple[int, .
 def test_what_is_no_picture_is_told(picture: Any) -> None:
     def make(render_mode: str | None = None) -> Any:
         env = gym_toys.Walk(render_mode)
-        env.render = lambda: picture  # type: ignore[method-assign]
+        env.render = lambda: picture  # type: ignore[method-assign]  # of this one only
         return env
 
     games = GymGames(name_of(make), SEEDS[:1], pictures=True)
