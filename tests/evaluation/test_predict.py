@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from colobus.algorithms.dqn import DQN
+from colobus.core.functions import name_of
+from colobus.envs.api import GameSettings
 from colobus.evaluation.agent import Agent
+from helpers.gym_toys import Doors
 from helpers.players import CATCH, make_checkpoint, make_experiment
 
 
@@ -83,6 +86,23 @@ def test_one_observation_and_stacks_with_their_frames_last() -> None:
         assert (np.shape(one), int(one), state) == ((), wanted[5], None)
     with pytest.raises(ValueError, match=r"observations are uint8\[3, 10, 5, 5\]"):
         agent.predict(np.zeros((3, 10, 5, 5), np.uint8))
+
+
+@pytest.mark.parametrize("picture", [False, True])
+def test_masks_that_are_given_take_the_place_of_those_that_are_seen(picture: bool) -> None:
+    games = GameSettings(game=name_of(lambda: Doors(key=True, picture=picture)))
+    experiment = make_experiment(games, stack=1)
+    experiment = replace(experiment, network=replace(experiment.network, torso="tiny"))
+    agent = Agent(experiment, make_checkpoint(experiment, 4), 4)
+    seen = agent.make_env(num_envs=3).reset(seed=1)[0]  # doors 0 and 2 are open
+    assert set(agent.predict(np.repeat(seen, 50, 0))[0].tolist()) == {0, 2}
+    one = np.eye(4, dtype=bool)[[3, 1, 0]]
+    assert agent.predict(seen, action_masks=one)[0].tolist() == [3, 1, 0]
+    assert agent.predict(seen[0], action_masks=one[1])[0] == 1
+    with pytest.raises(ValueError, match=r"\[3, 2\], the agent was trained with masks of 3 x 4$"):
+        agent.predict(seen, action_masks=one[:, :2])
+    with pytest.raises(ValueError, match=r"\[1, 3\], the agent was trained with no masks$"):
+        agent_of().predict(np.zeros((4, 10, 5), np.uint8), action_masks=np.ones(3))
 
 
 def test_values_without_probabilities_explore_unless_told_not_to() -> None:

@@ -19,7 +19,7 @@ from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes, Floats, Ints, Version
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings, rom_of
-from colobus.envs.make import action_names, frame_shape
+from colobus.envs.make import action_names, frame_shape, masks, planes
 from colobus.evaluation.agent import Agent, PolicyName
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network, NetworkSettings
@@ -82,7 +82,8 @@ def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         heads = partial(experiment.algorithm.heads, actions)
-        net = Network(experiment.network, shape, heads, statistics, "float32")
+        extra: Any = {"planes": planes(settings), "masks": masks(settings)}
+        net = Network(experiment.network, shape, heads, statistics, "float32", **extra)
     tensors = {f"parameter/{k}": p.detach().clone().contiguous() for k, p in net.named_parameters()}
     tensors[f"parameter/heads.{experiment.algorithm.acting_heads[0]}.weight"] *= 100
     tensors["input/mean"] = torch.from_numpy(statistics.mean)

@@ -16,6 +16,7 @@ from colobus.core.timing import Clock
 from colobus.core.types import Ints
 from colobus.envs.api import Step
 from colobus.envs.catch import CatchGames
+from colobus.envs.single import playing
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.threads import PAUSES, RESTARTS, SOUND_SECONDS, Threads
 from colobus.training.start import begin
@@ -78,6 +79,20 @@ def test_a_role_that_raises_is_restarted_and_named() -> None:
     assert len(lines) == RESTARTS
     assert lines[0].startswith("actor-7 raised at test_threads.py:")
     assert lines[0].endswith(": OSError: broken 0; restarted (1 of 5)")
+
+
+def test_an_environment_that_raises_is_named() -> None:
+    def work(role: Role) -> None:
+        with playing("mine:Rooms"):
+            fail_until(1)(role)
+
+    place, lines = place_of((Restartable, "actor-7", work))
+    place.start()
+    assert place.wait(60)
+    place.stop()
+    (line,) = lines
+    assert line.startswith("actor-7: mine:Rooms raised at test_threads.py:")
+    assert line.endswith(": OSError broken 0; restarted (1 of 5)")
 
 
 def test_a_role_that_raises_too_often_ends_the_run() -> None:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from colobus.algorithms.exploration import best_allowed, epsilon_noise, gumbel
+from colobus.core.arrays import apart, joined
 from colobus.core.checkpoint import Checkpoint, read_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.functions import Function, MakeEnv, check_callable, name_of
@@ -275,6 +276,7 @@ class Agent:
         state: Floats | None = None,
         episode_start: Any = None,
         deterministic: bool = False,
+        action_masks: Any = None,
     ) -> tuple[Any, Floats | None]:
         """Return actions and the next state, called as a model of Stable-Baselines3 is.
 
@@ -288,16 +290,27 @@ class Agent:
             episode_start: bool[N], whose games begin with this observation; the state before it
                 does not count for these.
             deterministic: take the best action, instead of playing by the agent's own policy.
+            action_masks: bool[A] or bool[N, A], which actions are allowed, instead of the masks in
+                the observations (an argument of sb3-contrib's agents).
 
         Returns:
             The actions, and the state float32[N, S] of a recurrent agent, else None.
 
         Raises:
-            ValueError: if the observations or the state have another shape or type than in
-                training.
+            ValueError: if the observations, the state or the masks have another shape or type
+                than in training.
         """
         policy: PolicyName | None = "greedy" if deterministic else None
         stacks, single = self._stacks(np.asarray(observation))
+        if action_masks is not None:
+            allowed, count = np.atleast_2d(np.asarray(action_masks, bool)), self.net.masks
+            if allowed.shape != (wanted := (len(stacks), count)):
+                said = f"masks of {wanted[0]} x {wanted[1]}" if count else "no masks"
+                raise ValueError(
+                    f"action_masks are {list(allowed.shape)}, the agent was trained with {said}"
+                )
+            newest = joined(apart(stacks[:, -1], count)[0], allowed)
+            stacks = np.concatenate([stacks[:, :-1], newest[:, None]], axis=1)
         if not self.initial_state().size:
             actions: Any = self.act(stacks, policy)
             return (actions[0] if single else actions), None

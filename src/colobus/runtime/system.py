@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections import deque
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,19 @@ def usable_cores(root: Path = Path("/")) -> int:
         quotas += _pairs(root, f":{controllers}:", controllers, *names)
     whole = [quota // period for _, quota, period in quotas if quota > 0 and period > 0]
     return max(min([cores, *whole]), 1)
+
+
+class BusyCores:
+    """How many cores this process has kept busy in about the last ten seconds."""
+
+    def __init__(self) -> None:
+        self._looks = deque([(time.monotonic(), time.process_time())], maxlen=20)
+
+    def look(self) -> float:
+        """Return the number; to be called about twice a second."""
+        self._looks.append((time.monotonic(), time.process_time()))
+        (begin, before), (end, after) = self._looks[0], self._looks[-1]
+        return (after - before) / max(end - begin, 1e-9)
 
 
 def own_address() -> str:

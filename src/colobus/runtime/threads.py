@@ -191,8 +191,8 @@ class Threads(InProcess):
 
     def _restart(self, role: Active, error: BaseException, restarts: int) -> None:
         """Restart a role that raised; raise RoleFailed if it cannot be."""
-        if isinstance(error, GameFailed):
-            error = error.__cause__ or error
+        game = str(error) if isinstance(error, GameFailed) else ""  # which game, where and what
+        error = (game and error.__cause__) or error
         what = f"{type(error).__name__}: {error}"
         place = place_of(error)
         said = str(error)  # PyTorch's, of the CPU and of a GPU
@@ -206,7 +206,8 @@ class Threads(InProcess):
             raise failed(role, error, restarts) from error
         with role.clock("wait after an error"):
             self._stopping.wait(PAUSES[restarts - 1])
-        self._log(f"{role.name} raised at {place}: {what}; restarted ({restarts} of {RESTARTS})")
+        happened = f": {game}" if game else f" raised at {place}: {what}"
+        self._log(f"{role.name}{happened}; restarted ({restarts} of {RESTARTS})")
         if self._events:
             self._events({"event": "restarted", "role": role.name, "place": place, "why": what})
 

@@ -32,7 +32,7 @@ from colobus.runtime.api import RoleState, Runtime
 from colobus.runtime.devices import Devices
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster
-from colobus.runtime.system import keep_freed_memory
+from colobus.runtime.system import BusyCores, keep_freed_memory
 from colobus.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, StopTraining
 from colobus.training.runtimes import Launcher, Plan, RuntimeName, launcher
 from colobus.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
@@ -183,6 +183,7 @@ class Run:
         self._told = False  # that a sidecar has passed over a checkpoint
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
+        self._busy = BusyCores()
 
     def watch_over(self, graph: RoleGraph, runtime: Runtime, resumed: bool) -> Result:
         """Start all roles, wait for their end, and save what was learned."""
@@ -272,7 +273,8 @@ class Run:
         """Ask the tracker how the run is, save a checkpoint if one is due, and call callbacks."""
         if failure := tracker.failure():
             raise cannot_write(self.folder, failure)
-        tracker.spent({role.name: role.seconds for role in runtime.states()})
+        stages = {role.name: role.seconds for role in runtime.states()}
+        tracker.spent(stages, None if self.launcher.remote else self._busy.look())
         self.status = tracker.status()
         self._alarms.look(self.status)
         saver.look()

@@ -16,6 +16,7 @@ from colobus.roles.tracker import WINDOW, Status, StopRule, WorkersStatus
 from colobus.runs.folder import CHECKPOINTS, CURVE, FILM, RECONSTRUCTION
 from colobus.runtime.api import RoleState
 from colobus.runtime.groups import Cluster
+from colobus.runtime.system import usable_cores
 from colobus.training.start import newest_of
 
 PARTS = {
@@ -304,8 +305,10 @@ def doing(status: Status, roles: Sequence[RoleState], bound: str) -> list[str]:
     """
     if status.version:
         _, mean, most = status.lag
+        cores = status.cores
         return [
             f"speed limited by {PARTS.get(bound, bound)}",
+            *([] if cores is None else [f"{cores:.1f} of {usable_cores()} cores busy"]),
             f"learns from games {mean:.1f} updates old (at most {most:.0f})",
         ]
     stages: dict[str, dict[str, None]] = {}

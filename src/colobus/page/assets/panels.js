@@ -33,6 +33,7 @@ function card(run, colour) {
     ["time", clock(of(run, "seconds"))],
     ["steps per s", number(speedOf(run))],
     ["limited by", run.bound || "–"],
+    ...(run.newest.cores_busy === undefined ? [] : [["cores busy", `${number(of(run, "cores_busy"))} of ${run.machine.cores}`]]),
   ];
   return make(
     "article",

@@ -197,6 +197,7 @@ class Status:
     lag: tuple[float, float, float] = (0.0, 0.0, 0.0)
     workers: WorkersStatus | None = None
     evaluated: float | None = None  # mean of the evaluator's last 50 full games
+    cores: float | None = None  # that the run keeps busy; None if it is in several processes
     curve: list[tuple[int, float, float]] = field(default_factory=list)  # steps, seconds, score
 
 

@@ -223,10 +223,16 @@ class Tracker:
                 self._tensorboard.put({"steps": steps, EVALUATED: mean})
             return self._stop.is_met_by(mean)
 
-    def spent(self, stages: Stages) -> None:
-        """Take the seconds that each active role has spent in each stage since it began."""
+    def spent(self, stages: Stages, cores: float | None = None) -> None:
+        """Take the seconds that each active role has spent in each stage since it began.
+
+        Args:
+            stages: by role.
+            cores: that the run keeps busy, if that is known.
+        """
         with self._lock:
             self._stages.take(stages)
+            self._status.cores = cores
 
     def steps_at(self, version: int) -> int | None:
         """Return the environment steps behind a marked version; None if nobody reported it."""
@@ -385,6 +391,8 @@ class Tracker:
         }
         if not every:  # these depend on time
             line |= {"throughput": round(rate, 1), **self._stages.values()}
+            if status.cores is not None:
+                line["cores_busy"] = round(status.cores, 2)
         if status.workers is not None:
             line |= status.workers.values(timed=not every)
         elif outliers := self._reports.outliers():
