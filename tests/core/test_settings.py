@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from colobus.algorithms.api import Algorithm
 from colobus.core import timing
 from colobus.core.errors import ColobusError
 from colobus.core.fields import DECAY, NUMBER, POSITIVE, Range, check, hints_of, read
-from colobus.core.timing import PIECE_SECONDS, Gaps, Patience, wait_for
+from colobus.core.timing import PIECE_SECONDS, Condition, Gaps, Patience, wait_for
 from colobus.experiment.check import check as check_experiment
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import ALGORITHMS, Experiment, flag, groups_of
@@ -148,7 +147,7 @@ def test_no_two_settings_share_a_flag(algorithm: type[Algorithm]) -> None:
     assert "--epsilon" not in flags
 
 
-class Waits(threading.Condition):
+class Waits(Condition):
     """A condition on which every wait ends at once, and is remembered."""
 
     def __init__(self) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
 
-from colobus.core.errors import Closed, ColobusError, RoleFailed
+from colobus.cli.show import imagined_start
+from colobus.core.errors import Closed, ColobusError, Deadline, RoleFailed
 from colobus.core.fields import check
+from colobus.core.timing import Closable
+from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, flag
 from colobus.runtime.graph import Handle, RoleGraph
-from colobus.runtime.groups import Cluster, group_processes
-from colobus.runtime.host import Call, Remote, RoleHost
+from colobus.runtime.groups import Cluster, call_threads, group_processes
+from colobus.runtime.host import Call, Remote, Request, RoleHost
 from colobus.runtime.threads import Inline, Threads
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
@@ -205,6 +210,97 @@ def test_a_call_of_an_earlier_epoch_is_refused_and_one_of_a_later_epoch_waits() 
     assert sold == [49]
     host.begin(1, shops(10), ["shop"], {}, 60.0)  # came late: nothing is undone
     assert new.sell() == 48
+
+
+class Door(Closable):
+    """Passive: all who came wait until there are so many."""
+
+    def __init__(self, size: int, patience: float) -> None:
+        super().__init__(patience)
+        self._size, self.there = size, set[int]()
+
+    def enter(self, number: int) -> int:
+        with self._changed:
+            if number not in self.there:  # it may be called again
+                self.there.add(number)
+                self._changed.notify_all()
+            self.wait_until(lambda: len(self.there) >= self._size, "crowd", lambda: f": {number}")
+        return number
+
+
+@pytest.mark.parametrize("size", [100, 101])
+def test_calls_that_wait_hold_no_threads(size: int) -> None:
+    """A hundred calls wait for one another on two threads; for one more they wait in vain."""
+
+    def make() -> RoleGraph:
+        graph = RoleGraph()
+        graph.add("door", "server", "main", Door, size, 0.2 if size > 100 else 60.0)
+        return graph
+
+    host = RoleHost(dial)
+    host.begin(0, make, ["door"], {}, 60.0)
+
+    async def all_enter() -> list[Any]:
+        with ThreadPoolExecutor(2) as threads:
+            requests = [Request(0, "door", "enter", (number,), {}) for number in range(100)]
+            asked = [host.answer(request, threads) for request in requests]
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+    answers = asyncio.run(all_enter())
+    if size == 100:
+        assert answers == list(range(100))
+    else:
+        assert {type(answer) for answer in answers} == {Deadline}
+        assert str(answers[7]) == "no crowd for 0.2 s: 7"
+
+
+def test_a_call_that_waits_ends_when_the_run_stops() -> None:
+    graph = RoleGraph()
+    graph.add("door", "server", "main", Door, 2, 60.0)
+    host = RoleHost(dial)
+    host.begin(0, lambda: graph, ["door"], {}, 60.0)
+
+    async def enter() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            asked = asyncio.ensure_future(
+                host.answer(Request(0, "door", "enter", (1,), {}), threads)
+            )
+            await asyncio.wait([asked], timeout=0.05)
+            assert not asked.done()
+            await asyncio.get_running_loop().run_in_executor(None, host.stop, 1.0)
+            with pytest.raises(Closed):
+                await asked
+
+    asyncio.run(enter())
+
+
+@pytest.mark.parametrize(
+    ("experiment", "per_process", "threads"),
+    [  # by hand: the active roles elsewhere that call a role here, and the driver; 8 at most
+        (
+            distributed_catch(1, workers=3, actors=1, servers=2),
+            1,  # 3 learners call a server; 3 actors and 3 learners the tracker; nobody a worker
+            {"tracker": 7, "server-0": 4, "server-1": 4, "worker-0": 1, "worker-2": 1},
+        ),
+        (distributed_catch(1, workers=3, actors=1, servers=1), 2, {"tracker": 7, "server-0": 4}),
+        # two actors call the servers and the queue of the learner's process
+        (catch(100), 1, {"tracker": 4, "main": 3, "actor-0": 1}),
+        (
+            PRESETS["dba3c-breakout-paper"],
+            1,
+            {"tracker": 8, "server-3": 8, "worker-0": 1, "worker-63": 1},
+        ),
+    ],
+    ids=["workers", "shared", "central", "paper"],
+)
+def test_a_process_has_threads_for_those_who_call_it(
+    experiment: Experiment, per_process: int, threads: dict[str, int]
+) -> None:
+    start = imagined_start(experiment)
+    graph = make_graph(experiment, start, None, spread=True)
+    found = call_threads(graph, group_processes(graph, per_process))
+    assert {name: found[name] for name in threads} == threads
+    assert max(found.values()) <= 8
 
 
 class Worker:

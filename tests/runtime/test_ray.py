@@ -50,7 +50,10 @@ def children() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
-def run_on_ray(experiment: Experiment, cluster: Cluster) -> Outcome:
+def run_on_ray(
+    experiment: Experiment, cluster: Cluster, threads: dict[str, int] | None = None
+) -> Outcome:
+    """Run an experiment; note how many threads each process had at the end."""
     from colobus.runtime.ray.placement import Incarnation
     from colobus.runtime.ray.runtime import Ray
 
@@ -68,6 +71,9 @@ def run_on_ray(experiment: Experiment, cluster: Cluster) -> Outcome:
             place.check()
             assert time.monotonic() < until
         place.check()
+        for each in place.processes.all if threads is not None else ():
+            assert each.about is not None
+            threads[each.spec.name] = psutil.Process(each.about.process).num_threads()
         assert place.stop() == []
         result = outcome(place.roles)
     finally:
@@ -98,6 +104,19 @@ def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment, cluste
         algorithm_state={}
     )  # the learner's own stays where it lives
     assert_same(run_on_ray(experiment, cluster), expected)
+
+
+def test_more_calls_wait_than_a_process_has_threads(cluster: Cluster) -> None:
+    """Each of 24 learners waits at both servers for all others' gradients; none may block."""
+    experiment = distributed_catch(4, workers=24, servers=2)
+    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
+    place.run()
+    most: dict[str, int] = {}
+    shared = replace(cluster, per_process=12)
+    assert_same(run_on_ray(experiment, shared, most), outcome(place.roles))
+    own = {name: 24 if name.startswith("worker") else 0 for name in most}  # threads of their roles
+    assert len(most) == 5
+    assert all(count - own[name] <= 64 for name, count in most.items()), most
 
 
 def test_a_group_of_learners_on_ray_is_the_same_group_bit_for_bit(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -136,7 +137,7 @@ def test_ray_is_asked_for_the_gpu_of_a_process(
             asked.append(options)
             return self
 
-        def remote(self) -> object:
+        def remote(self, callers: int) -> object:
             return object()
 
     monkeypatch.setattr(ray, "remote", lambda **_: lambda _: Asked())
@@ -176,7 +177,8 @@ def test_a_process_makes_its_roles_on_the_gpu_that_ray_gave_it(
 
     monkeypatch.setattr(ray, "get_gpu_ids", lambda: ids)
     monkeypatch.setattr(RoleHost, "begin", lambda _self, _incarnation, make, *_: make())
-    Process.begin(object.__new__(Process), 1, make)
+    monkeypatch.setattr(Process, "about", lambda _self: None)
+    asyncio.run(Process(1).begin(1, make))
     assert asked == [{"gpu": True} if ids else {}]
 
 

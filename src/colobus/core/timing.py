@@ -7,8 +7,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from colobus.core.errors import Closed, Deadline
+
+T = TypeVar("T")
 
 WAIT = "wait"
 """In a stage whose name starts with this, a role waits for another role."""
@@ -72,7 +75,73 @@ PIECE_SECONDS = 5.0
 """Longest wait at once, and longest gap between two looks that counts as time that passed."""
 
 
-def wait_for(changed: threading.Condition, holds: Callable[[], bool], patience: float) -> bool:
+class Condition(threading.Condition):
+    """A condition for which calls that hold no thread can wait, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[Callable[[], object]] = []
+
+    def tell_once(self, call: Callable[[], object]) -> None:
+        """Have something called at the next change; the caller has the condition."""
+        self._calls.append(call)
+
+    def notify_all(self) -> None:
+        """Wake all who wait."""
+        super().notify_all()
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+
+
+class NotYet(Exception):
+    """What a call waits for does not hold yet; it is made again when that may have changed."""
+
+
+class PatientCall:
+    """A call that holds no thread while it waits: `wait_for` ends it with `NotYet` instead.
+
+    So a process can answer the calls of thousands with a few threads. What waits must change
+    nothing before, as it is called again from the beginning.
+
+    Args:
+        wake: called by the thread that changes what the call waits for.
+    """
+
+    _of_thread = threading.local()
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self._wake = wake
+        self._changed: Condition | None = None
+        self._patience = Patience(0.0)
+
+    def __call__(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function; raise `NotYet` where it would wait."""
+        self._of_thread.call = self
+        try:
+            return function(*args)
+        finally:
+            self._of_thread.call = None
+
+    @classmethod
+    def of_thread(cls) -> PatientCall | None:
+        """Return the call that this thread makes now."""
+        return getattr(cls._of_thread, "call", None)
+
+    def left(self) -> float:
+        """Return the seconds for which it may still wait; to be called after each piece."""
+        return self._patience.left()
+
+    def wait(self, changed: Condition, patience: float) -> None:
+        """Raise `NotYet` unless the patience is over; ``changed`` wakes the call."""
+        if self._changed is not changed:
+            self._changed, self._patience = changed, Patience(patience)
+        if self.left():
+            changed.tell_once(self._wake)
+            raise NotYet
+
+
+def wait_for(changed: Condition, holds: Callable[[], bool], patience: float) -> bool:
     """Wait until ``holds`` returns true, at most ``patience`` seconds in which this process ran.
 
     A process that was stopped (SIGSTOP, a virtual machine that is paused) does not find its
@@ -85,7 +154,14 @@ def wait_for(changed: threading.Condition, holds: Callable[[], bool], patience: 
 
     Returns:
         What ``holds`` returned last.
+
+    Raises:
+        NotYet: in a `PatientCall`.
     """
+    if call := PatientCall.of_thread():
+        if not (there := holds()):
+            call.wait(changed, patience)
+        return there
     while True:
         piece = min(patience, PIECE_SECONDS)
         if changed.wait_for(holds, piece):
@@ -104,7 +180,7 @@ class Closable:
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._closed = False
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ of other roles make the edges, and the type checker checks them. Nothing is buil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
@@ -45,6 +45,17 @@ class Part:
 def part(make: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Return what stands for ``make(...)`` in a role's arguments; its own may have handles."""
     return cast("R", Part(make, args, kwargs))
+
+
+def handles(value: Any) -> Iterator[str]:
+    """Give the names of all roles that stand in an argument of a role."""
+    if isinstance(value, Handle):
+        yield value.name
+    elif isinstance(value, Part):
+        yield from handles((value.args, value.kwargs))
+    elif type(value) in (list, tuple, dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from handles(each)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from colobus.core.fields import Range
-from colobus.runtime.graph import Handle, Kind, RoleGraph
+from colobus.runtime.graph import Handle, Kind, RoleGraph, handles
 
 ProcessKind = Literal["worker", "server", "replay", "queue", "learner", "tracker"]
 """A worker can be replaced alone: its roles are a worker's, or actors, or a learner that stands
@@ -97,6 +97,34 @@ def actors_of_queues(
             if isinstance(value, Handle) and process_of[value.name] in found:
                 found[process_of[value.name]][process_of[node.name]] = None
     return {name: tuple(actors) for name, actors in found.items()}
+
+
+ANSWERED = 8
+"""Calls that a process answers at the same time at most; more would only share its cores. Calls
+that wait are not among them (`colobus.core.timing.PatientCall`)."""
+
+
+def call_threads(graph: RoleGraph, specs: Sequence[ProcessSpec]) -> dict[str, int]:
+    """Return for each process how many threads it needs to answer the calls of others.
+
+    An active role makes one call at a time: to the roles that its arguments have, or which passive
+    roles in its process pass its calls on to. The process that watches makes one, too.
+    """
+    process_of = {role: spec.name for spec in specs for role in spec.roles}
+    known = {node.name: set(handles((node.args, node.kwargs))) for node in graph.nodes}
+    callers: dict[str, set[str]] = {spec.name: set() for spec in specs}
+    for node in graph.nodes:
+        if not node.active:
+            continue
+        here, found, new = process_of[node.name], set[str](), known[node.name]
+        while new := new - found:
+            found |= new
+            near = [role for role in new if process_of[role] == here]
+            new = set[str]().union(*(known[role] for role in near))
+        for role in found:
+            if process_of[role] != here:
+                callers[process_of[role]].add(node.name)
+    return {name: min(len(own) + 1, ANSWERED) for name, own in callers.items()}
 
 
 class Room(NamedTuple):

@@ -6,16 +6,19 @@ answers calls from other processes. Nothing here knows how a call travels.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
 
 from colobus.core.errors import Closed, ColobusError, Deadline, RoleFailed
+from colobus.core.timing import PIECE_SECONDS, Condition, NotYet, PatientCall, wait_for
 from colobus.runtime.api import RoleState
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.system import describe_machine, keep_freed_memory
@@ -94,7 +97,7 @@ class RoleHost:
         keep_freed_memory()
         torch.set_num_threads(1)
         self._dial = dial
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._asked = self._incarnation = -1
         self._threads: Threads | None = None
         self._elsewhere: dict[str, Call] = {}  # calls to each role of another process
@@ -162,18 +165,31 @@ class RoleHost:
         incarnation, role, method, args, kwargs = request
         with self._changed:
             # the first calls of a new incarnation may come before its roles are there
-            self._changed.wait_for(lambda: self._incarnation >= incarnation, BEGIN_SECONDS)
+            wait_for(self._changed, lambda: self._incarnation >= incarnation, BEGIN_SECONDS)
             threads = self._threads
             if incarnation != self._incarnation or threads is None:
                 raise Closed
         try:
             return getattr(threads.roles[role], method)(*args, **kwargs)
-        except (Closed, Deadline, ColobusError, OSError):
+        except (Closed, Deadline, NotYet, ColobusError, OSError):
             raise
         except Exception as error:
             failure = RoleFailed(f"{role} failed in {method}: {type(error).__name__}: {error}")
             failure.details = traceback.format_exc()
             raise failure from None
+
+    async def answer(self, request: Request, threads: ThreadPoolExecutor) -> Any:
+        """Call a method of a role as `call`, on one of some threads, but none while it waits."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        call = PatientCall(lambda: loop.call_soon_threadsafe(changed.set))
+        while True:
+            changed.clear()
+            try:
+                return await loop.run_in_executor(threads, call, self.call, request)
+            except NotYet:
+                while not changed.is_set() and (left := call.left()):
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(changed.wait(), min(left, PIECE_SECONDS))
 
     def heartbeat(self) -> Heartbeat:
         """Return how the roles are. Never waits."""

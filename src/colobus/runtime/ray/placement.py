@@ -21,6 +21,7 @@ from colobus.runtime.groups import (
     ProcessSpec,
     Room,
     actors_of_queues,
+    call_threads,
     group_processes,
     spread_groups,
 )
@@ -180,6 +181,7 @@ class Processes:
         self.all = [RemoteProcess(spec) for spec in specs]
         self.of_role = {role: one for one in self.all for role in one.spec.roles}
         self._placement = Placement(graph, self.all, cluster)
+        self._threads = call_threads(graph, specs)
         self._silent = SilentHosts()
         self.set_incarnation(first)
 
@@ -215,7 +217,7 @@ class Processes:
                 continue
             avoid = silent if process.spec.kind != "tracker" else set()
             host = self._placement.host(process, hosts - silent)
-            process.fill(self._cluster, len(self.of_role), avoid, host)
+            process.fill(self._cluster, self._threads[process.spec.name], avoid, host)
         for process in processes:
             self._begin(process)
 

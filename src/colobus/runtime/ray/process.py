@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,35 +25,79 @@ from ray.exceptions import (
 from colobus.core.errors import ColobusError, Lost
 from colobus.core.types import Params, Version
 from colobus.runtime.graph import RoleGraph
-from colobus.runtime.host import About, Call, Request, RoleHost
+from colobus.runtime.host import About, Call, Heartbeat, Request, RoleHost
 
 FULL = (ObjectStoreFullError, OutOfDiskError)
+
+ORDERS = 4
+"""Orders of the process that watches which one follows at the same time: to begin, which may take
+as long as the games take to load, to redial meanwhile, and to stop."""
 
 PUT_BYTES = 100_000
 """Snapshots above this go into the object store, once per version; smaller ones travel along."""
 
 
-class Process(RoleHost):
-    """A role host in a Ray actor."""
+class Process:
+    """A role host in a Ray actor; its methods are those of `RoleHost`.
 
-    def __init__(self) -> None:
+    They run in Ray's event loops, so that calls which wait hold no threads: Ray itself would have
+    one for each, all of them from the start.
+
+    Args:
+        callers: calls that other processes may make at the same time, without those that wait.
+    """
+
+    def __init__(self, callers: int) -> None:
         register_tensors()
-        super().__init__(dial)
-        self._stored: dict[str, _Stored] = {}
+        self._host = _Host(dial)
+        self._threads = ThreadPoolExecutor(callers)
+        self._orders = ThreadPoolExecutor(ORDERS)
 
-    def begin(self, incarnation: int, make_graph: Callable[..., RoleGraph], *others: Any) -> About:
-        """Begin as a role host, on the GPU that Ray has given to this process, if any."""
+    async def begin(
+        self, incarnation: int, make_graph: Callable[..., RoleGraph], *others: Any
+    ) -> About:
+        """Begin on the GPU that Ray has given to this process, if any."""
         if ray.get_gpu_ids():
             make_graph = partial(make_graph, gpu=True)
-        return super().begin(incarnation, make_graph, *others)
+        await self._order(self._host.begin, incarnation, make_graph, *others)
+        return self.about()
+
+    async def redial(self, *others: Any) -> None:
+        """Call some roles in other processes from now on."""
+        await self._order(self._host.redial, *others)
+
+    async def stop(self, patience: float) -> list[str]:
+        """End the threads of the roles."""
+        late: list[str] = await self._order(self._host.stop, patience)
+        return late
+
+    async def call(self, request: Request) -> Any:
+        """Call a role."""
+        return await self._host.answer(request, self._threads)
+
+    def heartbeat(self) -> Heartbeat:
+        """Return how the roles are."""
+        return self._host.heartbeat()
 
     def about(self) -> About:
         """Return where this process is, with the name that Ray has for the host."""
-        return super().about()._replace(node=ray.get_runtime_context().get_node_id())
+        return self._host.about()._replace(node=ray.get_runtime_context().get_node_id())
 
     def die(self) -> None:
         """End this process at once."""
         os.kill(os.getpid(), signal.SIGKILL)
+
+    async def _order(self, what: Callable[..., Any], *args: Any) -> Any:
+        """Do what the process that watches orders, while calls are answered."""
+        return await asyncio.get_running_loop().run_in_executor(self._orders, what, *args)
+
+
+class _Host(RoleHost):
+    """Holds roles, and puts large answers into the object store."""
+
+    def __init__(self, dial: Callable[[Any], Call]) -> None:
+        super().__init__(dial)
+        self._stored: dict[str, _Stored] = {}
 
     def call(self, request: Request) -> Any:
         """Call a role; answer with a reference if the answer is a large snapshot of parameters."""

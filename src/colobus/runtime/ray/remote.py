@@ -27,6 +27,9 @@ HEARTBEAT_SECONDS = 0.5
 """Seconds between an answered heartbeat and the next request."""
 
 
+WAITING = 100_000
+"""Calls that may wait in a process, those of lost processes too; they hold no threads."""
+
 NODE = "ray.io/node-id"
 """Ray's own label of a host."""
 
@@ -73,22 +76,22 @@ class RemoteProcess:
 
         Args:
             cluster: what the process asks for.
-            callers: roles that may call it at the same time.
+            callers: calls that it answers at the same time; see `call_threads`.
             avoid: hosts on which not to start it; see `SilentHosts`.
             host: to start it on, if that is there ("": any).
         """
         if self.handle is not None:
             return
         self.about, self.new = None, True
-        actor = ray.remote(concurrency_groups={"watch": 2})(Process)
+        actor = ray.remote(concurrency_groups={"watch": 1})(Process)
         self.handle = actor.options(
             num_cpus=cpus_of(self.spec, cluster) or (SOME_CPU if host else 0.0),
             num_gpus=self.spec.gpus,
             max_restarts=0,
-            max_concurrency=4 * callers + 16,  # those of lost processes wait on for a while
+            max_concurrency=WAITING,
             scheduling_strategy=_where(self.spec, host),
             label_selector=None if host or not avoid else {NODE: f"!in({','.join(sorted(avoid))})"},
-        ).remote()
+        ).remote(callers)
 
     def begin(
         self, incarnation: int, make_graph: Any, elsewhere: dict[str, Any], deadline: float
