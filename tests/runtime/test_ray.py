@@ -50,8 +50,11 @@ def children() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
+NOBODY: dict[str, int] = {}
+
+
 def run_on_ray(
-    experiment: Experiment, cluster: Cluster, threads: dict[str, int] | None = None
+    experiment: Experiment, cluster: Cluster, threads: dict[str, int] = NOBODY
 ) -> Outcome:
     """Run an experiment; note how many threads each process had at the end."""
     from colobus.runtime.ray.placement import Incarnation
@@ -71,9 +74,10 @@ def run_on_ray(
             place.check()
             assert time.monotonic() < until
         place.check()
-        for each in place.processes.all if threads is not None else ():
+        for each in place.processes.all:
             assert each.about is not None
-            threads[each.spec.name] = psutil.Process(each.about.process).num_threads()
+            own = psutil.Process(each.about.process)
+            threads[each.spec.name] = own.num_threads()
         assert place.stop() == []
         result = outcome(place.roles)
     finally:

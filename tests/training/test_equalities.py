@@ -22,11 +22,13 @@ from colobus.envs.catch import CatchGames
 from colobus.envs.make import make_games
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape
+from colobus.experiment.shape import MOST
 from colobus.nets.network import Network
 from colobus.ops.flat import FlatParameters
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
 from colobus.roles.replay.queue import as_batch
+from colobus.runtime.groups import ANSWERED, call_threads, group_processes
 from colobus.runtime.threads import Inline
 from colobus.training.run import train
 from colobus.training.start import begin, open_games
@@ -294,3 +296,18 @@ def test_two_agents_with_policies_of_their_own_inline_and_on_threads_bit_for_bit
     assert found.version == Version(0, 6)
     assert "prediction_loss" in found.status.values
     assert_same(found, threads(PAIR))
+
+
+@pytest.mark.slow
+def test_as_many_workers_as_are_allowed_make_a_step() -> None:
+    """1,024 real workers in turn around 58 servers, as many as Catch's network has slices for."""
+    shape = {"servers": 58, "actors": 1, "games": 1, "length": 1, "random_steps": 16}
+    experiment = distributed_catch(1, workers=MOST, **shape)
+    check(experiment)
+    graph = make_graph(experiment, begin(experiment), None, patience=0.0)
+    assert set(call_threads(graph, group_processes(graph, 1)).values()) == {1, ANSWERED}
+    place = Inline(graph)
+    place.run()
+    assert place.roles["tracker"].status().steps == MOST
+    servers = [place.roles[f"server-{i}"] for i in range(58)]
+    assert {server.pull().version for server in servers} == {Version(0, 1)}

@@ -38,14 +38,18 @@ BUFFERED = OnlyWith("with --buffer-batches above 1", lambda reuse: reuse.buffer_
 PRIORITIZED = OnlyWith("with --prioritized", lambda replay: replay.prioritized)
 
 
+MOST = 1024
+"""Roles of a kind. So many were tested in a simulation: real roles that run one after the other."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """How many roles a run has, and the size of rollouts and batches."""
 
-    workers: Annotated[int, Range(0, 256)] = 0
+    workers: Annotated[int, Range(0, MOST)] = 0
     """Number of workers, each with its own actors, replay and learner, around parameter servers
     (0: none; the actors are those of one learner, or of several with --learners)."""
-    quorum: Annotated[int, Range(0, 256), REMOTE] = 0
+    quorum: Annotated[int, Range(0, MOST), REMOTE] = 0
     """Gradients that make a synchronous step; further workers are backups (0: all workers)."""
     asynchronous: Annotated[bool, REMOTE] = False
     """Apply every gradient as soon as it arrives."""
@@ -56,13 +60,13 @@ class Shape:
     come first, whichever actor sent them (0: one trajectory of each actor)."""
     keep_every: Annotated[int, Range(1), REMOTE] = 50
     """Versions between the copies that the servers keep for checkpoints."""
-    actors: Annotated[int, Range(1, 256)] = 2
+    actors: Annotated[int, Range(1, MOST)] = 2
     """Actors, or with workers the actors of each."""
     games: Annotated[int, Range(1, 4096)] = 8
     """Games that each actor plays at the same time."""
     length: Annotated[int, Range(1, 65536)] = 128
     """Steps of a rollout."""
-    servers: Annotated[int, Range(1, 32)] = 1
+    servers: Annotated[int, Range(1, 128)] = 1
     """Parameter servers, each with a slice of the parameters."""
     ahead: Annotated[int, Range(0, 64), PACED] = 1
     """Rollouts that an actor may be ahead of the learner (with --deterministic at most 1)."""
@@ -80,13 +84,13 @@ class Shape:
     of the run."""
     deadline: Annotated[float, Range(above=0, high=10_000_000)] = 120.0
     """Seconds without progress of a role after which the run stops and names the role."""
-    learners: Annotated[int, Range(0, 256)] = 0
+    learners: Annotated[int, Range(0, MOST)] = 0
     """Number of learners that run apart from actors, replay buffers and servers, or with --reduce
     group that step alike (0: learners are part of workers, or there is a single one)."""
     reduce: Annotated[Literal["servers", "group"], SEVERAL] = "servers"
     """How several learners join their gradients: at parameter servers, or (group) by adding them up
     before each step. In a group each learner has the actors, games and batch that are given."""
-    replays: Annotated[int, Range(1, 256), NOT_WORKERS] = 1
+    replays: Annotated[int, Range(1, MOST), NOT_WORKERS] = 1
     """Replay buffers between the actors and the learners; without --learners, trajectory queues
     between the actors and the learner, each in a process of its own on Ray."""
 

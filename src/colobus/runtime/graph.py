@@ -85,6 +85,7 @@ class RoleGraph:
     """The roles of a run, in an order in which they can be built."""
 
     nodes: list[Node] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
 
     def add(
         self,
@@ -101,8 +102,9 @@ class RoleGraph:
         Raises:
             ValueError: if the name is taken.
         """
-        if any(node.name == name for node in self.nodes):
+        if name in self._names:
             raise ValueError(f"the graph has two roles named {name!r}")
+        self._names.add(name)
         self.nodes.append(Node(name, kind, process, make, args, kwargs))
         return cast("R", Handle(name))
 

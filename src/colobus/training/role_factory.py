@@ -190,7 +190,8 @@ class RoleFactory:
         if previous := dict(by_name(self.start.optimizer)).get(PREVIOUS):
             values = slice_of(self.flat, slice(None), previous)
             before = Params(version._replace(number=version.number - 1), values)
-        params = Params(version, self.flat.values.clone())
+        # copied where it is built: the graph is made in every process, with the caches of all
+        params = part(Params, version, part(self.flat.values.clone))
         return self.graph.add(
             name, "cache", process, PublishedParameters, params, kept, self.patience, before
         )

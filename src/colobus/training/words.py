@@ -12,6 +12,7 @@ from colobus.core.checkpoint import Check, list_checkpoints
 from colobus.core.program import program
 from colobus.core.timing import clock
 from colobus.experiment.settings import Experiment
+from colobus.experiment.shape import MOST
 from colobus.roles.tracker import WINDOW, Status, StopRule, WorkersStatus
 from colobus.runs.folder import CHECKPOINTS, CURVE, FILM, RECONSTRUCTION
 from colobus.runtime.api import RoleState
@@ -48,12 +49,21 @@ PICTURES = {
 """Files of a run that people look at, by what the last lines call them."""
 
 
+REAL = 64
+"""Workers of the largest run that was tested on Ray: the shape of DBA3C's paper."""
+
+
 def opening(experiment: Experiment, folder: Path, resumed: bool, on: str, cluster: Cluster) -> str:
     """Return the first line: what is about to happen, and what a run on Ray waits for first."""
     what = "going on with" if resumed else f"learning {experiment.games.game} into"
     said = f"{what} {folder}: {shape_in_words(experiment)}; {stop_in_words(experiment.stop)}"
     if on != "ray":
         return said
+    if (many := experiment.shape.topology.shared) > REAL:
+        said += (
+            f"; {many:,} processes with actors or learners: on hosts {REAL} were tested, "
+            f"{MOST:,} in a simulation"
+        )
     if cluster.joined:
         return f"{said}; first it joins the Ray cluster at {cluster.joined}"
     return f"{said}; first it starts Ray on this machine, which takes some seconds"
