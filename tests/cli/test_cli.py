@@ -132,7 +132,7 @@ MISTAKES = {
     "train pong --steps -5": "--steps -5: must be at least 1",
     "train pong --minutes 0": "--minutes 0: must be above 0",
     "train pong --until-score nan": "--until-score nan: must be any finite number",
-    "train pong --actors 0": "--actors 0: must be at least 1 and at most 1024",
+    "train pong --actors 0": "--actors 0: must be at least 1 and at most 1,024",
     "train pong --lr -1": "--lr -1: must be above 0",
     "train pong --lr 0.1": "--lr 0.1: must not be above --lr-max 0.004; raise that too",
     "train pong --gamma 1.5": "--gamma 1.5: must be at least 0 and at most 1",
