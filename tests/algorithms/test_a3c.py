@@ -190,6 +190,20 @@ def test_numbers_move_in_a_straight_line(
         assert float(algorithm_state[name]) == pytest.approx(first + (last - first) * done)
 
 
+JUMPS = A3C(lr_jumps="200:0.0005,1.5k:0.0001", entropy_jumps="300:0")
+
+
+@pytest.mark.parametrize(
+    ("steps", "rate", "entropy"),
+    [(199, 1e-3, 0.01), (200, 5e-4, 0.01), (300, 5e-4, 0.0), (1499, 5e-4, 0.0), (1500, 1e-4, 0.0)],
+)
+def test_numbers_jump_at_their_steps(steps: int, rate: float, entropy: float) -> None:
+    algorithm_state = JUMPS.start()
+    JUMPS.after(algorithm_state, {}, steps)
+    found = [float(algorithm_state[name]) for name in ("learning_rate", "entropy")]
+    assert found == pytest.approx([rate, entropy])
+
+
 @pytest.mark.parametrize("algorithm", [A3C(), APPO()])
 def test_acting_gives_the_logits_and_passes_the_state_through(algorithm: Any) -> None:
     net = make_net()

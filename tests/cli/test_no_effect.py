@@ -44,6 +44,9 @@ REFUSED = {
     "train gorila-pong --workers 0 --learners 2 --broadcast-every 5": "--broadcast-every 5: "
     "without --learners",
     "train pong --kl-adjust 1 --kl 0.1": "--kl 0.1: with --kl-adjust above 1",
+    "train dba3c-pong --tensor-clip 0.1 --gradient-clip 9": "--gradient-clip 9: without "
+    "--tensor-clip",
+    "train dba3c-pong --lr-jumps 1M:0.1 --lr-end 0.2": "--lr-end 0.2: without --lr-jumps",
     "train dqn-pong --n 3": "--n 3: with --returns n_step",
     "train gorila-catch --lam 0.5": "--lam 0.5: with --returns q_lambda",
     "train dqn-pong --ladder-base 0.5": "--ladder-base 0.5: with --explore ladder",

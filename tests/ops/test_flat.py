@@ -156,12 +156,29 @@ def test_clip_is_torchs(flat: FlatParameters, limit: float) -> None:
         assert parameter.grad is not None
         copy.grad = parameter.grad.clone()
     want = nn.utils.clip_grad_norm_(copies, limit)
-    norm = flat.clip(limit)
+    norm, share = flat.clip(limit)
     assert norm.item() == pytest.approx(want.item(), rel=1e-5)
+    assert share.item() == (want.item() > limit)
     for copy, parameter in zip(copies, flat.module.parameters(), strict=True):
         assert copy.grad is not None
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, copy.grad, rtol=1e-5, atol=0)
+
+
+def test_tensors_are_clipped_by_their_average_norm() -> None:
+    """Two of three are above 0.1 times their elements: (3, 4) has a norm of 5, (-8) one of 8."""
+    module = nn.Module()
+    module.large, module.small = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
+    module.calm, module.still = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(3))
+    flat = FlatParameters(module)
+    for name, gradient in {"large": [3.0, 4.0], "small": [-8.0], "calm": [0.1] * 4}.items():
+        module.get_parameter(name).grad.copy_(torch.tensor(gradient))  # type: ignore[union-attr]
+    norm, share = flat.clip_tensors(0.1)
+    assert norm.item() == pytest.approx((25 + 64 + 0.04) ** 0.5)
+    assert share.item() == 0.5
+    got = torch.cat([p.grad for p in module.parameters() if p.grad is not None])
+    want = [0.12, 0.16, -0.1, 0.1, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0]
+    torch.testing.assert_close(got, torch.tensor(want))
 
 
 def test_a_module_that_is_not_float32_is_refused() -> None:

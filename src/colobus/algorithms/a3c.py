@@ -12,15 +12,23 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from colobus.algorithms.api import Algorithm, Ends, Terms, Topology, number
+from colobus.algorithms.api import Algorithm, Ends, Terms, Topology, jumping, jumps_of, number
 from colobus.algorithms.batches import WholeBatch
 from colobus.algorithms.exploration import Player, Sampled
-from colobus.core.fields import POSITIVE, SHARE, Range
+from colobus.core.errors import ColobusError
+from colobus.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from colobus.core.types import AlgorithmState, Batch
 from colobus.nets.heads import Head, Linear
 from colobus.nets.network import Network
 from colobus.nets.observations import Observations
 from colobus.ops import losses, returns
+from colobus.ops.flat import Clipped, FlatParameters
+
+GLOBAL = OnlyWith("without --tensor-clip", lambda algorithm: not algorithm.tensor_clip)
+
+LINE = OnlyWith("without --lr-jumps", lambda algorithm: not algorithm.lr_jumps)
+
+ENTROPY_LINE = OnlyWith("without --entropy-jumps", lambda algorithm: not algorithm.entropy_jumps)
 
 
 @dataclass(frozen=True)
@@ -37,16 +45,24 @@ class A3C(Algorithm):
     """Weight of the value loss (half the squared error)."""
     entropy: Annotated[float, Range(0)] = 0.01
     """Weight of the policy's entropy at the start …"""
-    entropy_end: Annotated[float, Range(0)] = 0.01
+    entropy_end: Annotated[float, Range(0), ENTROPY_LINE] = 0.01
     """… and after anneal_steps."""
     ratio_clip: Annotated[float, Range(0)] = 0.0
     """Weigh actions by the ratio of target to behaviour policy, at most this (0: no weights)."""
-    gradient_clip: Annotated[float, POSITIVE] = 40.0
+    gradient_clip: Annotated[float, POSITIVE, GLOBAL] = 40.0
     """Limit of the gradient's global norm."""
+    tensor_clip: Annotated[float, Range(0)] = 0.0
+    """Limit of the norm of each parameter's gradient instead, divided by its number of elements (0:
+    the global norm is limited)."""
     lr: Annotated[float, POSITIVE] = 1e-3
     """Learning rate at the start …"""
-    lr_end: Annotated[float, POSITIVE] = 1e-3
+    lr_end: Annotated[float, POSITIVE, LINE] = 1e-3
     """… and after anneal_steps."""
+    lr_jumps: str = ""
+    """Learning rate from so many steps on, instead of a line: STEPS:VALUE,STEPS:VALUE, such as
+    38.4M:0.0005,115.2M:0.0001."""
+    entropy_jumps: str = ""
+    """Weight of the entropy from so many steps on, in this form."""
     anneal_steps: Annotated[int, Range(0)] = 1_000_000
     """Environment steps over which learning rate and entropy weight change linearly."""
     anneal_share: Annotated[float, SHARE] = 0.0
@@ -65,6 +81,29 @@ class A3C(Algorithm):
             "learning_rate": (self.lr, self.lr_end),
             "entropy": (self.entropy, self.entropy_end),
         }
+
+    def check(self, batch: int) -> None:
+        """Raise ColobusError for jumps that cannot be read."""
+        super().check(batch)
+        for name, jumps in (("lr", self.lr_jumps), ("entropy", self.entropy_jumps)):
+            try:
+                jumps_of(jumps)
+            except ColobusError as error:
+                raise ColobusError(f"--{name}-jumps {jumps}: {error}") from None
+
+    def after(self, algorithm_state: AlgorithmState, values: dict[str, float], steps: int) -> None:
+        """Move learning rate and entropy weight along their lines, or let them jump."""
+        super().after(algorithm_state, values, steps)
+        if self.lr_jumps:
+            algorithm_state["learning_rate"].fill_(jumping(self.lr, self.lr_jumps, steps))
+        if self.entropy_jumps:
+            algorithm_state["entropy"].fill_(jumping(self.entropy, self.entropy_jumps, steps))
+
+    def clip_gradient(self, flat: FlatParameters) -> Clipped:
+        """Scale down a gradient that is too large, as a whole or tensor by tensor."""
+        return (
+            flat.clip_tensors(self.tensor_clip) if self.tensor_clip else super().clip_gradient(flat)
+        )
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return the policy, which is nearly uniform at first, and the value."""

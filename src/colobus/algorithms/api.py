@@ -16,11 +16,13 @@ import torch
 from colobus.algorithms.batches import Prepared as Prepared  # part of the interface
 from colobus.algorithms.exploration import Exploration, Player
 from colobus.core.errors import ColobusError
+from colobus.core.fields import whole
 from colobus.core.types import AlgorithmState, Batch
 from colobus.nets.config import Autoencoder
 from colobus.nets.heads import Head
 from colobus.nets.network import Network
 from colobus.ops import losses
+from colobus.ops.flat import Clipped, FlatParameters
 
 LEARNING_RATE = "learning_rate"
 """Name of the learning rate in an algorithm's state: the only place where it is kept."""
@@ -188,6 +190,10 @@ class Algorithm(ABC):
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return new heads for a hidden layer of ``width`` units, the heads for acting first."""
 
+    def clip_gradient(self, flat: FlatParameters) -> Clipped:
+        """Scale down a gradient that is too large."""
+        return flat.clip(self.gradient_clip)
+
     def rate_scale(self, name: str) -> float:
         """Return by what the learning rate is multiplied for a parameter of the network."""
         return 1.0
@@ -304,6 +310,33 @@ def staircase(start: float, end: float, steps: int, over: int, stages: int) -> f
         return linear(start, end, steps, over)
     done = math.floor(stages * min(steps / max(over, 1), 1.0)) / stages
     return start + done * (end - start)
+
+
+def jumping(start: float, jumps: str, steps: int) -> float:
+    """Return a number that is constant but for jumps, as `jumps_of` reads them."""
+    reached = [value for at, value in jumps_of(jumps) if at <= steps]
+    return reached[-1] if reached else start
+
+
+def jumps_of(text: str) -> list[tuple[int, float]]:
+    """Return the steps and values of ``STEPS:VALUE,STEPS:VALUE``: from so many steps on it is so.
+
+    Raises:
+        ColobusError: if a part is something else, or steps do not rise.
+    """
+    found: list[tuple[int, float]] = []
+    for part in filter(None, text.split(",")):
+        at, _, value = part.partition(":")
+        try:
+            jump = whole(at), float(value)
+        except ValueError:
+            raise ColobusError(f"{part!r}: want STEPS:VALUE, such as 20M:0.0005") from None
+        if not (math.isfinite(jump[1]) and jump[1] >= 0.0):
+            raise ColobusError(f"{part!r}: the value must be a finite number, at least 0")
+        if found and jump[0] <= found[-1][0]:
+            raise ColobusError(f"{part!r}: its steps must be above those of the jump before")
+        found.append(jump)
+    return found
 
 
 def followed(coefficient: float, kl: float, target: float) -> float:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
-from decimal import Decimal
 from itertools import pairwise, takewhile
 from pathlib import Path
 from textwrap import fill
@@ -22,7 +20,7 @@ import tyro
 from tyro import _errors as tyro_errors  # private; docs/dependencies.md says why
 
 from colobus.core.errors import ColobusError, nearest
-from colobus.core.fields import Name, check, hints_of
+from colobus.core.fields import Name, check, hints_of, whole
 from colobus.core.program import program
 from colobus.experiment.aliases import hint, renamed
 from colobus.runs.folder import is_run, runs_in
@@ -94,27 +92,6 @@ def parse(
     check(flags, flag)
     return flags
 
-
-def whole(text: str) -> int:
-    """Return a whole number as people write it: 20000, 1_000_000, 1,000,000, 1e6, 500k, 1.5M, 2B.
-
-    Raises:
-        ValueError: if it is none.
-    """
-    grouped = re.fullmatch(r"\d{1,3}(,\d{3})+", text)
-    number, unit = (text[:-1], text[-1].lower()) if text[-1:].lower() in UNITS else (text, "")
-    try:
-        value = Decimal(text.replace(",", "") if grouped else number) * UNITS.get(unit, 1)
-    except ArithmeticError:
-        raise ValueError(text) from None
-    if not value.is_finite() or value.adjusted() > DIGITS or value != int(value):
-        raise ValueError(text)
-    return int(value)
-
-
-UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
-DIGITS = 1000
-"""A whole number has no more: 1e999999999 would take all memory."""
 
 WHOLE_NUMBERS = tyro.constructors.ConstructorRegistry()
 """Lets the parser read whole numbers with `whole`."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -95,6 +97,28 @@ def whole_if(value: Any, hint: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and "float" not in str(hint):
         return int(value)
     return value
+
+
+def whole(text: str) -> int:
+    """Return a whole number as people write it: 20000, 1_000_000, 1,000,000, 1e6, 500k, 1.5M, 2B.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    grouped = re.fullmatch(r"\d{1,3}(,\d{3})+", text)
+    number, unit = (text[:-1], text[-1].lower()) if text[-1:].lower() in UNITS else (text, "")
+    try:
+        value = Decimal(text.replace(",", "") if grouped else number) * UNITS.get(unit, 1)
+    except ArithmeticError:
+        raise ValueError(text) from None
+    if not value.is_finite() or value.adjusted() > DIGITS or value != int(value):
+        raise ValueError(text)
+    return int(value)
+
+
+UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+DIGITS = 1000
+"""A whole number has no more: 1e999999999 would take all memory."""
 
 
 def read(kind: Any, data: Any, name: Name, own: str = "") -> Any:

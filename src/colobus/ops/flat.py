@@ -112,6 +112,13 @@ class Layout:
         return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
+class Clipped(NamedTuple):
+    """What was done to gradients that are too large; scalars on their device."""
+
+    norm: torch.Tensor  # global, before
+    share: torch.Tensor  # of the gradients that were scaled down, 0 to 1
+
+
 class FlatParameters:
     """Makes a module's parameters views of ``values`` and its gradients views of ``gradients``.
 
@@ -143,14 +150,27 @@ class FlatParameters:
         """Set all gradients to 0 in place, because ``zero_grad()`` would drop the views."""
         self.gradients.zero_()
 
-    def clip(self, limit: float) -> torch.Tensor:
-        """Scale the gradients to a global norm of at most ``limit``; return the norm before."""
+    def clip(self, limit: float) -> Clipped:
+        """Scale the gradients to a global norm of at most ``limit``."""
         norm: torch.Tensor = torch.linalg.vector_norm(self.gradients)
         scale = (limit / (norm + 1e-6)).clamp(max=1.0)
         # reading a number from a GPU would wait for it
         if norm.device.type != "cpu" or scale < 1.0:
             self.gradients.mul_(scale)
-        return norm
+        return Clipped(norm, (scale < 1.0).float())
+
+    def clip_tensors(self, limit: float) -> Clipped:
+        """Scale each parameter's gradient to a norm of at most ``limit`` times its elements.
+
+        It is ``clip_by_average_norm`` of TensorFlow 1.
+        """
+        norm: torch.Tensor = torch.linalg.vector_norm(self.gradients)
+        scales = []
+        for _, view in self.layout.views(self.gradients):
+            quotient = limit * view.numel() / torch.linalg.vector_norm(view)
+            scales.append(quotient.clamp(max=1.0))  # the quotient is infinite for a gradient of 0
+            view.mul_(scales[-1])
+        return Clipped(norm, (torch.stack(scales) < 1.0).float().mean())
 
     def check(self) -> None:
         """Raise AssertionError if any parameter or gradient is no longer a view."""

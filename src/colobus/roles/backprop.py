@@ -35,6 +35,10 @@ NORM = "gradient_norm"
 """Name of the norm of a minibatch's gradient before it is clipped."""
 
 
+CLIPPED = "gradient_clipped"
+"""Name of the share of gradients that were clipped."""
+
+
 class Found(NamedTuple):
     """What was found in a minibatch, on the device."""
 
@@ -160,9 +164,9 @@ class Backprop:
         if member is None:
             return found
         member.average(flat.gradients, found.weight)
-        norm = flat.clip(self._algorithm.gradient_clip)
-        values = torch.cat([found.values, norm.unsqueeze(0)])
-        return Found([*found.names, NORM], values, found.weight)
+        clipped = self._algorithm.clip_gradient(flat)
+        values = torch.cat([found.values, torch.stack(clipped)])
+        return Found([*found.names, NORM, CLIPPED], values, found.weight)
 
     def gradient(
         self,
@@ -181,7 +185,7 @@ class Backprop:
         weight = prepared.weight(index)
         self.backward(flat, total)
         if alone:
-            terms[NORM] = flat.clip(self._algorithm.gradient_clip)
+            terms[NORM], terms[CLIPPED] = self._algorithm.clip_gradient(flat)
         values = torch.stack([value.float() for value in terms.values()]).detach()
         return Found(list(terms), values, weight)
 

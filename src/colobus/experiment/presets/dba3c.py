@@ -70,7 +70,7 @@ PRESETS: dict[str, Experiment] = {
             fc_init="uniform",
             pad_channels=16,
         ),
-        algorithm=A3C(lr=1e-3, lr_end=1e-3, anneal_steps=0),
+        algorithm=A3C(tensor_clip=0.1, lr=1e-3, lr_end=1e-3, anneal_steps=0),
         optimizer=OptimizerSettings(beta1=0.8, beta2=0.75, epsilon=1e-8),
         shape=Shape(
             workers=64,
@@ -100,8 +100,8 @@ NOTES: dict[str, tuple[str, ...]] = {
         "differs: a step has 4 emulator frames, the last 2 combined (original: 2 to 4 at random)",
         "differs: the learner computes the values again (original: values from acting)",
         "differs: each pixel of the input is standardised (original: divided by 255)",
-        "differs: gradients are clipped to a global norm of 40 (original: the norm of each tensor "
-        "is clipped, at a limit that is never reached)",
+        "its --schedule_hyper, which that command leaves out, is --lr-jumps "
+        "38.4M:0.0005,115.2M:0.0001 --entropy-jumps 76.8M:0.005,153.6M:0.001 here",
         "differs: all servers have equal slices (original: an idle chief, and a hidden layer of "
         "1600 x 128 that is split by hand)",
     ),
