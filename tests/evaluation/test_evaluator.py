@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -25,6 +26,7 @@ from colobus.evaluation import evaluator
 from colobus.evaluation.agent import Agent, PolicyName
 from colobus.evaluation.evaluator import evaluate, share_out
 from colobus.evaluation.protocols import PROTOCOLS, PlayedGame
+from colobus.runs.read import has_evaluation, read_evaluations
 from helpers.players import (
     CATCH,
     Catcher,
@@ -269,6 +271,42 @@ def test_interrupting_keeps_the_games_that_are_over(monkeypatch: pytest.MonkeyPa
     assert set(got.lengths) <= {1, 2, 60}
     assert f"interrupted after {len(got.games)} of 1000000 games" in "\n".join(got.lines())
     assert got.as_dict()["episodes_asked"] == 1_000_000
+
+
+class Hurried:
+    """A clock of the evaluator that goes on by a second whenever it is read."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_when_the_minutes_are_over_no_game_begins_and_all_go_on_to_their_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The time is up after the fifth step of the only row, in a game that goes on to its end."""
+    Counting.played = {}
+    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
+    monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 1)
+    monkeypatch.setattr(evaluator, "time", Hurried())
+    got = evaluate(make_agent(), "dba3c", episodes=40, minutes=4.5 / 60)
+    (lengths,) = Counting.played.values()
+    count = 1 + sum(sum(lengths[: n + 1]) <= 5 for n in range(len(lengths)))
+    assert got.lengths == lengths[:count]
+    assert (got.too_late, got.interrupted) == (40 - count, False)
+    text = "\n".join(got.lines())
+    assert f"; {count} full games instead of 50, raw" in text
+    assert f"{count} of 40 games: after 0.075 minutes no further game was begun; those" in text
+    file = got.save(tmp_path)
+    (read,) = read_evaluations([file])
+    assert read.played == f"{count} of 40 games"
+    assert has_evaluation(tmp_path, got.steps, "dba3c", 40, got.seed)  # done, as far as it goes
+    Counting.played = {}
+    assert len(evaluate(make_agent(), "dba3c", episodes=4, minutes=1e9).games) == 4
+    with pytest.raises(ColobusError, match="minutes 0: must be above 0"):
+        evaluate(make_agent(), minutes=0)
 
 
 def test_progress_ends_at_all_games() -> None:

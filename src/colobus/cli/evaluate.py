@@ -12,7 +12,7 @@ import tyro
 from colobus.cli.flags import check_run, parse, print_json
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError
-from colobus.core.fields import Range
+from colobus.core.fields import POSITIVE, Range
 from colobus.core.program import program
 from colobus.runs.folder import is_run
 from colobus.runs.zoo import place_of
@@ -50,6 +50,9 @@ class Eval(AgentFlags):
     """Folder of the run or of an exported agent, the file of a checkpoint, or zoo:NAME."""
     episodes: Annotated[int, Range(1)] | None = None
     """Games to play (default: as the protocol says, 100 for training)."""
+    minutes: Annotated[float, POSITIVE] | None = None
+    """Begin no further game after so many minutes; the games that are being played go on to their
+    end, and the protocol says how many there are (default: play all)."""
     protocol: Literal["training", "noop", "sticky", "dba3c", "human"] | None = None
     """training: as in training; noop: up to 30 no-ops, 18,000 frames; sticky: sticky actions 0.25,
     108,000 frames; dba3c: mean of 50 consecutive games, greedy, 160,000 frames, FIRE after 30 equal
@@ -84,9 +87,8 @@ def main(args: Sequence[str]) -> int:
         agent = load(source, device=flags.device, checkpoint=flags.checkpoint, log=printer.line)
         starts = read_starts(flags.starts, agent.games) if flags.starts else None
         with printer.progress(f"playing {agent.games.game}, protocol {protocol}", "games") as bar:
-            evaluation = evaluate(
-                agent, protocol, flags.episodes, flags.policy, flags.seed, bar, starts
-            )
+            given = (flags.episodes, flags.policy, flags.seed, bar, starts, flags.minutes)
+            evaluation = evaluate(agent, protocol, *given)
         interrupts.gentle = True  # what was played is said and saved, whatever is pressed now
         for line in evaluation.lines():
             printer.line(line)

@@ -15,7 +15,7 @@ import tyro
 from colobus.cli.flags import check_run, parse
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError
-from colobus.core.fields import POSITIVE
+from colobus.core.fields import POSITIVE, Range
 from colobus.runtime.system import lower_priority
 
 LOWEST = 19
@@ -33,6 +33,8 @@ class Follow:
     """Folder of the run."""
     evaluate: bool = True
     """Play 50 full games by protocol dba3c; saved in RUN/eval."""
+    evaluate_minutes: Annotated[float, Range(0)] = 0.0
+    """Begin no further game of an evaluation after so many minutes (0: play all)."""
     record: bool = True
     """Film the games of each checkpoint; saved in RUN/videos."""
     record_length: Annotated[float, POSITIVE] = LENGTH
@@ -54,6 +56,10 @@ def main(args: Sequence[str]) -> int:
     if not flags.record and flags.record_length != LENGTH:
         raise ColobusError(
             f"--record-length {flags.record_length:g}: has an effect only with --record"
+        )
+    if not flags.evaluate and flags.evaluate_minutes:
+        raise ColobusError(
+            f"--evaluate-minutes {flags.evaluate_minutes:g}: has an effect only with --evaluate"
         )
     if parent is None:  # else the training may not have written config.json yet
         check_run(flags.run)
@@ -102,7 +108,9 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
         else:
             printer.line(in_words(result))
 
-    sidecar = Sidecar(flags.run, flags.evaluate, flags.record, say, is_over, flags.record_length)
+    wanted = (flags.evaluate, flags.record)
+    limits = {"record_seconds": flags.record_length, "evaluate_minutes": flags.evaluate_minutes}
+    sidecar = Sidecar(flags.run, *wanted, say, is_over, **limits)
     if not flags.once:
         sidecar.work()
         return
@@ -128,7 +136,8 @@ def in_words(result: dict[str, Any]) -> str:
             f"{result['steps']:,} steps, film of {result['seconds']:.0f} s: score "
             f"{result['score']:g} in {result['games']} games; {rest}"
         )
+    fewer = f" ({result['asked']} asked for)" if result["asked"] > result["games"] else ""
     return (
         f"{result['steps']:,} steps: mean {result['mean']:.2f} ± {result['standard_error']:.2f} "
-        f"(standard error), max {result['max']:g} of {result['games']} games; {rest}"
+        f"(standard error), max {result['max']:g} of {result['games']} games{fewer}; {rest}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -46,6 +47,7 @@ def evaluate(
     seed: int = 1,
     progress: Progress | None = None,
     starts: StartStates | None = None,
+    minutes: float | None = None,
 ) -> Evaluation:
     """Play full games; the same arguments give the same games.
 
@@ -63,14 +65,19 @@ def evaluate(
         seed: of the games and the sampled actions; they differ from all games of training.
         progress: called about five times a second.
         starts: start states of the games; protocol ``human`` needs them.
+        minutes: after so many no further game is begun, and those that are being played go on to
+            their end, so that long games count as often as short ones; the result says how many
+            were asked for and played.
 
     Raises:
         ColobusError: if the protocol is unknown, does not suit the game, or needs start states
-            that are missing (or the reverse), if ``episodes`` or ``seed`` is out of range, or if
-            the policy does not suit the agent.
+            that are missing (or the reverse), if ``episodes``, ``seed`` or ``minutes`` is out of
+            range, or if the policy does not suit the agent.
     """
     if seed < 0:
         raise ColobusError(f"seed {seed}: must be at least 0")
+    if minutes is not None and not minutes > 0:
+        raise ColobusError(f"minutes {minutes:g}: must be above 0; leave it out for all games")
     agent, chosen = as_agent(agent), find_protocol(protocol)
     wanted = _number_of_games(chosen, episodes, starts)
     policy = policy or chosen.policy or agent.policy
@@ -78,6 +85,9 @@ def evaluate(
     several = agents(settings)
     episodes = -(-wanted // several) * several
     players = _make_players(agent, chosen, settings, policy, episodes, seed, starts)
+    end = math.inf if minutes is None else time.monotonic() + 60.0 * minutes
+    for player in players:
+        player.end = end
     _play(players, episodes, progress)
     results = sorted(result for player in players for result in player.results)
     return Evaluation(
@@ -95,6 +105,8 @@ def evaluate(
         games=tuple(result for _, _, result in results),
         endless=sum(player.endless for player in players),
         left_out=sum(player.left_out for player in players),
+        too_late=sum(player.too_late for player in players),
+        minutes=minutes,
         starts=starts.summary() if starts else None,
     )
 
@@ -173,6 +185,7 @@ class _VectorPlayer:
         self._lengths = np.zeros_like(self._quotas)
         self.results: list[tuple[int, int, PlayedGame]] = []  # number in its environment, seed
         self.endless = self.left_out = 0  # games that were cut off here, and not begun after those
+        self.end, self.too_late = math.inf, 0  # when no game begins any more, and how many did not
         self._longest = math.inf
         if is_gym(settings.game):
             from colobus.envs.single import fit  # other games start without Gymnasium
@@ -209,6 +222,10 @@ class _VectorPlayer:
                     guard.begin(step.over)
             if (endless := self._lengths >= self._longest).any():
                 self._leave(endless)
+            if time.monotonic() > self.end:
+                fewer = np.minimum(self._quotas, self._finished + 1)
+                self.too_late += int((self._quotas - fewer).sum())
+                self._quotas = fewer
 
     def _leave(self, endless: Bools) -> None:
         """Count games that do not end as they are; their rows cannot begin another one."""
@@ -292,6 +309,7 @@ class _StartStatePlayer:
         self._agent, self._policy, self._random = agent, policy, random
         self._settings, self._starts, self._numbers = settings, starts, numbers
         self.endless = self.left_out = 0  # the frame limit ends them
+        self.end, self.too_late = math.inf, 0
         self.results: list[tuple[int, int, PlayedGame]] = []  # number, start state
 
     def play(self, stop: threading.Event) -> None:
@@ -313,6 +331,9 @@ class _StartStatePlayer:
             for game in (game for game, ended in zip(playing, over, strict=True) if ended):
                 result = PlayedGame(game.score, game.steps, game.truncated)
                 self.results.append((game.number, game.number % self._starts.count, result))
+                if time.monotonic() > self.end:
+                    self.too_late += len(waiting)
+                    waiting.clear()
                 if waiting:
                     game.begin(waiting.popleft())
                 else:

@@ -131,6 +131,8 @@ class Evaluation:
     starts: dict[str, Any] | None = None  # `StartStates.summary` of its start states
     endless: int = 0  # games that had no end and were cut off
     left_out: int = 0  # games that were not begun because of those
+    too_late: int = 0  # games that were not begun within the minutes
+    minutes: float | None = None  # after which no game was begun
 
     def _repr_html_(self) -> str:
         score, (low, high) = f"{self.mean:.2f}", self.interval
@@ -145,8 +147,8 @@ class Evaluation:
 
     @property
     def interrupted(self) -> bool:
-        """Whether fewer games were finished than asked for, and not because games had no end."""
-        return len(self.games) + self.left_out < self.episodes
+        """Whether games are missing that were begun, or that nothing kept from being begun."""
+        return len(self.games) + self.left_out + self.too_late < self.episodes
 
     @property
     def fire_at_reset(self) -> bool:
@@ -230,7 +232,7 @@ class Evaluation:
         cut = sum(game.truncated for game in self.games)
         own = self.protocol.episodes
         kind = "games, each from one start" if self.starts else "full games"
-        instead = f" instead of {own}" if self.episodes != own else ""
+        instead = f" instead of {own}" if self.episodes != own or self.too_late else ""
         lines = [
             f"{settings.game} after {self.steps:,} steps: mean {self.mean:.2f} ± "
             f"{self.standard_error:.2f} (standard error), median {self.median:g}, quartiles "
@@ -250,6 +252,11 @@ class Evaluation:
             lines.append(
                 f"stuck guard: after {self.protocol.stuck} equal actions in a row FIRE (action 1 "
                 f"in a game without FIRE) was pressed once: {pressed} times in all games"
+            )
+        if self.too_late:
+            lines.append(
+                f"{count} of {self.episodes} games: after {self.minutes:g} minutes no further game "
+                "was begun; those that were being played went on to their end"
             )
         if self.endless:
             lines.append(
@@ -287,6 +294,8 @@ class Evaluation:
             "episodes_of_protocol": self.protocol.episodes,
             "interrupted": self.interrupted,
             "endless": self.endless,
+            "minutes": self.minutes,
+            "too_late": self.too_late,
             "full_games": self.starts is None,
             "starts": self.starts,
             "raw_rewards": True,
@@ -309,8 +318,9 @@ class Evaluation:
     def save(self, folder: Path) -> Path:
         """Write a file in ``eval/`` of a run's folder; return its path.
 
-        Its name has the steps, the protocol, the number of games, the policy and the seed, and
-        ``-interrupted`` at the end if games are missing. Nothing is ever overwritten (`write_new`).
+        Its name has the steps, the protocol, the number of games that were asked for, the policy
+        and the seed, and ``-interrupted`` at the end if games are missing. Nothing is ever
+        overwritten (`write_new`).
         """
         own = (self.protocol.name, self.episodes, self.policy, self.seed)
         path = evaluation_file(folder, self.steps, *own)

@@ -44,7 +44,7 @@ class Sidecar:
 
     ``say`` takes a dict for each result:
 
-    - evaluation: kind, steps, version, mean, max, standard_error, games, skipped, file
+    - evaluation: kind, steps, version, mean, max, standard_error, games, asked, skipped, file
     - film: kind, steps, version, score, games, seconds, skipped, file
     - passed over: kind, file, why; a checkpoint that is damaged, told once
 
@@ -60,6 +60,7 @@ class Sidecar:
             without a trace.
         record_seconds: length of each film; it shows one game after another.
         protocol: name in `protocols.PROTOCOLS`; films use its policy and stuck guard.
+        evaluate_minutes: after so many an evaluation begins no further game (0: it plays all).
 
     Raises:
         ColobusError: if there is no such protocol. While it works, if the protocol does not suit
@@ -76,13 +77,14 @@ class Sidecar:
         until: Callable[[], bool],
         record_seconds: float = 120.0,
         protocol: str = "dba3c",
+        evaluate_minutes: float = 0.0,
     ) -> None:
         find_protocol(protocol)
         self._folder = run / CHECKPOINTS
         self._report, self._run_ended = say, until
         self._jobs: list[_Job] = []
         if evaluate:
-            self._jobs.append(_EvaluationJob(run, protocol))
+            self._jobs.append(_EvaluationJob(run, protocol, evaluate_minutes))
         if record:
             self._jobs.append(_FilmJob(run, record_seconds, protocol))
         self._seen: set[str] = set()
@@ -201,8 +203,8 @@ class _Job(Protocol):
 class _EvaluationJob:
     kind = "evaluation"
 
-    def __init__(self, run: Path, protocol: str) -> None:
-        self._run, self._protocol = run, find_protocol(protocol)
+    def __init__(self, run: Path, protocol: str, minutes: float) -> None:
+        self._run, self._protocol, self._minutes = run, find_protocol(protocol), minutes or None
 
     def is_done(self, steps: int) -> bool:
         own = self._protocol
@@ -210,7 +212,11 @@ class _EvaluationJob:
 
     def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
         evaluation = play_games(
-            agent, self._protocol.name, seed=SEED, progress=lambda _done, _all: check_run()
+            agent,
+            self._protocol.name,
+            seed=SEED,
+            progress=lambda _done, _all: check_run(),
+            minutes=self._minutes,
         )
         if evaluation.interrupted:
             raise RunEnded
@@ -219,7 +225,8 @@ class _EvaluationJob:
             write_checkpoint(folder, agent.checkpoint)
         names = ("mean", "max", "standard_error")
         found = {name: getattr(evaluation, name) for name in names}
-        return found | {"games": len(evaluation.games)}, evaluation.save(self._run)
+        counts = {"games": len(evaluation.games), "asked": evaluation.episodes}
+        return found | counts, evaluation.save(self._run)
 
 
 class _FilmJob:

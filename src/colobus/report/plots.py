@@ -54,7 +54,7 @@ def draw_curve(folder: Path) -> Path:
         axes.grid(alpha=0.3)
     for i, one in enumerate(run.evaluations):
         style: dict[str, Any] = {"fmt": "o", "color": f"C{i + 1}", "capsize": 4, "zorder": 3}
-        label = f"{_plain(one.protocol)}: {one.mean:.2f} (mean of {one.games} games)"
+        label = f"{_plain(one.protocol)}: {one.mean:.2f} (mean of {one.played})"
         minutes = (seconds_at(run.curve.rows, one.steps) or 0.0) / 60
         by_steps.errorbar(one.steps, one.mean, one.error or 0.0, label=label, **style)
         by_time.errorbar(minutes, one.mean, one.error or 0.0, **style)

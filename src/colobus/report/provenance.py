@@ -59,7 +59,7 @@ def protocol_line(result: RunScore) -> str:
     about, games = result.evaluation.about, played(result)
     noops = about.get("most_noops")
     parts = [
-        f"{result.protocol}: {result.games} games",
+        f"{result.protocol}: {result.evaluation.played}",
         f"actions {result.evaluation.policy}",
         f"starts {starts}" if (starts := starts_of(result.evaluation)) else "",
         "all 18 actions" if games.full_actions else "",

@@ -58,6 +58,13 @@ class EvaluationFile(NamedTuple):
     seconds: float | None  # of training
     about: dict[str, Any]  # the file without its long lists
 
+    @property
+    def played(self) -> str:
+        """How many games were played, and of how many if fewer than were asked for."""
+        asked = self.about.get("episodes_asked")
+        fewer = isinstance(asked, int) and asked > self.games
+        return f"{self.games} of {asked} games" if fewer else f"{self.games} games"
+
 
 class RunFilm(NamedTuple):
     """A film of the agent after so many steps."""

@@ -59,6 +59,8 @@ class SidecarProcesses:
                     words = [run, ONLY[name], "--json", "--trust", "--parent", str(os.getpid())]
                     if name == "recorder":
                         words += ["--record-length", str(self._wanted.record_length)]
+                    else:
+                        words += ["--evaluate-minutes", str(self._wanted.evaluate_minutes)]
                     log = self._run / folder / "follow.log"
                     self._children.append(_Child(name, words, log, self._heard))
         except BaseException:

@@ -108,10 +108,11 @@ def score_section(evaluation: Evaluation | None) -> str:
         return "The exported agent was not evaluated. `colobus eval FOLDER` does it."
     lines = "\n".join(evaluation.lines())
     count, (low, high) = len(evaluation.games), evaluation.interval
+    asked = f" of {evaluation.episodes} that were asked for" if count < evaluation.episodes else ""
     interval = f"; 95 % interval of the mean: {low:.2f} to {high:.2f}" if count > 1 else ""
     return (
         f"Mean **{evaluation.mean:.2f}** ± {evaluation.standard_deviation:.2f} (standard deviation "
-        f"of the games) over {count} full games{interval}. How they were played, and every "
+        f"of the games) over {count} full games{asked}{interval}. How they were played, and every "
         f"score:\n\n```\n{lines}\n```"
     )
 
