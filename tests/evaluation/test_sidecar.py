@@ -79,6 +79,7 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
         "max": max(info["scores"]),
         "standard_error": info["standard_error"],
         "games": 50,
+        "asked": 50,
         "skipped": 2,
         "file": str(run / "eval" / "800-dba3c-50-greedy-seed1.json"),
     }
