@@ -183,11 +183,11 @@ def while_playing(
     todo = [happens]
 
     def slow(
-        agent: Agent, protocol: str, seed: int, progress: Callable[[int, int], None]
+        agent: Agent, protocol: str, progress: Callable[[int, int], None], **given: Any
     ) -> Evaluation:
         if todo:
             todo.pop()(progress)
-        return play(agent, protocol, seed=seed, progress=progress)
+        return play(agent, protocol, progress=progress, **given)
 
     monkeypatch.setattr(sidecar, "play_games", slow)
 
