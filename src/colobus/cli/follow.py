@@ -108,9 +108,15 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
         else:
             printer.line(in_words(result))
 
-    wanted = (flags.evaluate, flags.record)
-    limits = {"record_seconds": flags.record_length, "evaluate_minutes": flags.evaluate_minutes}
-    sidecar = Sidecar(flags.run, *wanted, say, is_over, **limits)
+    sidecar = Sidecar(
+        flags.run,
+        flags.evaluate,
+        flags.record,
+        say,
+        is_over,
+        record_seconds=flags.record_length,
+        evaluate_minutes=flags.evaluate_minutes,
+    )
     if not flags.once:
         sidecar.work()
         return

@@ -31,16 +31,16 @@ class Sidecars:
 
     evaluator: bool = False
     """Evaluate each new checkpoint in 50 full games."""
-    evaluate_minutes: Annotated[
-        float, Range(0), OnlyWith("with --evaluator", lambda sidecars: sidecars.evaluator)
-    ] = 0.0
-    """Begin no further game of an evaluation after so many minutes (0: play all 50)."""
     recorder: bool = False
     """Film each new checkpoint."""
     record_length: Annotated[
         float, POSITIVE, OnlyWith("with --recorder", lambda sidecars: sidecars.recorder)
     ] = 120.0
     """Length of a film in seconds."""
+    evaluate_minutes: Annotated[
+        float, Range(0), OnlyWith("with --evaluator", lambda sidecars: sidecars.evaluator)
+    ] = 0.0
+    """Begin no further game of an evaluation after so many minutes (0: play all 50)."""
 
 
 @dataclass(frozen=True)
