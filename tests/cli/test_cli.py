@@ -83,7 +83,7 @@ def test_mistakes_about_a_run_are_told_without_torch(words: list[str]) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1"])
 @pytest.mark.parametrize("words", ["train --env slow:make --out RUN", "eval RUN", "watch RUN"])
 def test_a_signal_while_modules_are_imported_ends_the_command_with_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, name: str

@@ -36,7 +36,7 @@ from helpers.launching import CATCH, LONG, colobus, complete, finish, start, wai
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)],
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGUSR1, 138)],
 )
 def test_a_signal_saves_and_says_how_to_go_on(
     tmp_path: Path, number: signal.Signals, code: int

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP and SIGQUIT: the run is saved first, whatever is pressed meanwhile."""
+"""Ctrl-C, SIGTERM and the like: the run is saved first, whatever is pressed meanwhile."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 
 NAMES: dict[signal.Signals, str] = {
     getattr(signal, name): "Ctrl-C" if name == "SIGINT" else name
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1")
     if hasattr(signal, name)  # Windows has only the first two
 }
-"""The signals that end a command in good order, in words. A closed terminal sends SIGHUP."""
+"""The signals that end a command in good order, in words. A closed terminal sends SIGHUP, a job of
+Slurm whose time is nearly over SIGUSR1."""
 
 GIVE_UP_SECONDS = 10.0
 """A signal this long after the first one ends the process: the disk may hang."""

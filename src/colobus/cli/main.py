@@ -1,11 +1,11 @@
 """The command line: ``colobus train | eval | suite | starts | record | play | export``,
-``colobus follow | watch | report | games | show | bench``.
+``colobus follow | watch | report | games | show | bench | slurm``.
 
 Nothing heavy is imported before it is needed: ``colobus --version`` and ``colobus --help`` answer
 at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
-hung; 4 training diverged; 5 the run's folder cannot be written; 129, 130, 131 and 143 stopped by
-SIGHUP, Ctrl-C, SIGQUIT and SIGTERM. Whatever ends a command is one line on stderr, never a
-traceback.
+hung; 4 training diverged; 5 the run's folder cannot be written; 129, 130, 131, 138 and 143
+stopped by SIGHUP, Ctrl-C, SIGQUIT, SIGUSR1 and SIGTERM. Whatever ends a command is one line on
+stderr, never a traceback.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   colobus report RUN ... --out report.html    one file with curves, intervals, published scores
   colobus games                   list the names of games and presets
   colobus show pong               print the settings and roles of a run without starting it
+  colobus slurm dba3c-pong        write the job of a run for Slurm (--submit: and hand it in)
   colobus bench pong              measure how fast this machine could learn, and how fast it does
   colobus --version
 
@@ -69,6 +70,7 @@ COMMANDS = {
     "follow": "colobus.cli.follow:main",
     "watch": "colobus.cli.watch:main",
     "report": "colobus.cli.report:main",
+    "slurm": "colobus.cli.slurm:main",
 }
 """Functions from the words after a command to its exit code."""
 

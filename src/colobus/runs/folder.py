@@ -33,6 +33,12 @@ CURVE, FILM, RECONSTRUCTION = "curve.png", "film.mp4", "reconstruction.png"
 TRACKED, WANDB = "tracked.json", "wandb"
 """Which runs of experiment trackers go on with a run, and the folder of one of them."""
 
+LOGS = "logs"
+"""Folder with what each host of a cluster said; a job makes it before the run begins."""
+
+BESIDE = {LOCK, LOGS}
+"""What may lie in the folder of a new run."""
+
 OWN = {CHECKPOINTS, BUFFERS, EVALUATIONS, VIDEOS, TENSORBOARD, METRICS, EPISODES, EVENTS}
 OWN |= {TRACKED, WANDB}
 """What may lie in the folder of a run that was killed while it began."""
@@ -102,11 +108,16 @@ def slug(name: str) -> str:
 
 
 def free_folder(name: str) -> Path:
-    """Return runs/NAME-N with the first N that is not there."""
+    """Return runs/NAME-N with the first N that is not there, nor a job that will make it."""
     number = 1
-    while (folder := Path("runs") / f"{slug(name)}-{number}").exists():
+    while (folder := Path("runs") / f"{slug(name)}-{number}").exists() or job_of(folder).exists():
         number += 1
     return folder
+
+
+def job_of(folder: Path) -> Path:
+    """Return where the job of Slurm for a run is written."""
+    return folder.with_name(f"{folder.name}.sh")
 
 
 def set_aside(folder: Path) -> Path:
@@ -118,8 +129,8 @@ def set_aside(folder: Path) -> Path:
 
 
 def check_empty(folder: Path) -> None:
-    """Raise ColobusError if there is anything in the folder of a new run but its lock."""
-    if any(path.name != LOCK for path in folder.iterdir()):
+    """Raise ColobusError if there is anything in the folder of a new run but its lock and logs."""
+    if any(path.name not in BESIDE for path in folder.iterdir()):
         again = ""
         if any(folder.glob(f"{CHECKPOINTS}/*.json")):
             again = f", or go on with --resume {shlex.quote(str(folder))}"
@@ -169,7 +180,7 @@ def remove_unbegun(folder: Path) -> None:
         return
     for _ in range(LOOKS):
         with contextlib.suppress(OSError):  # somebody else has deleted it, or writes into it
-            found = [path for path in folder.iterdir() if path.name != LOCK]
+            found = [path for path in folder.iterdir() if path.name not in BESIDE]
             if not found:
                 return
             for path in found:

@@ -18,6 +18,9 @@ servers that step its memory."""
 ROUNDING = 1e-6
 """Of sums of CPUs."""
 
+ACTIVE: tuple[ProcessKind, ...] = ("worker", "learner")
+"""Kinds of processes with active roles; the others only answer."""
+
 ALONE: frozenset[ProcessKind] = frozenset({"worker", "queue"})
 """Kinds of processes that can be replaced while the others go on."""
 

@@ -16,7 +16,7 @@ import torch
 
 from colobus.core.checkpoint import Check, Checkpoint, list_checkpoints, newest_checkpoint
 from colobus.core.errors import ColobusError, GameFailed, nearest
-from colobus.core.files import LOCK, locked
+from colobus.core.files import locked
 from colobus.core.seeding import game_seeds, sequence
 from colobus.core.types import START, AlgorithmState, Frames, Origin, State, Version
 from colobus.envs.api import Games, close
@@ -50,7 +50,16 @@ from colobus.ops.optimizers import Optimizer
 from colobus.roles.snapshot import WRONG
 from colobus.roles.tracker.game_log import thin
 from colobus.runs.config import Config, check_of, identity, new_run, read_config
-from colobus.runs.folder import CHECKPOINTS, CONFIG, EPISODES, OWN, free_folder, set_aside, slug
+from colobus.runs.folder import (
+    BESIDE,
+    CHECKPOINTS,
+    CONFIG,
+    EPISODES,
+    OWN,
+    free_folder,
+    set_aside,
+    slug,
+)
 from colobus.runtime.devices import CPU, Placement, describe_devices
 from colobus.runtime.system import ACTORS, be_nicer, describe_machine
 from colobus.runtime.threads import PAUSES, RESTARTS
@@ -286,7 +295,7 @@ def may_go_on(folder: Path, log: Callable[[str], None]) -> bool:
     with suppress(ColobusError):
         newest_checkpoint(folder / CHECKPOINTS)
         return True
-    found = {path.name for path in folder.glob("*")} - {LOCK}
+    found = {path.name for path in folder.glob("*")} - BESIDE
     if CONFIG in found or (found and found <= OWN):
         try:
             with locked(folder, f"the run {folder}", log):

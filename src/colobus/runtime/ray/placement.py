@@ -17,6 +17,7 @@ from ray.exceptions import RayError
 from colobus.core.errors import ColobusError
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import (
+    ACTIVE,
     Cluster,
     ProcessSpec,
     Room,
@@ -26,7 +27,7 @@ from colobus.runtime.groups import (
     spread_groups,
 )
 from colobus.runtime.host import versions
-from colobus.runtime.ray.remote import ACTIVE, RemoteProcess, SilentHosts, cpus_of
+from colobus.runtime.ray.remote import RemoteProcess, SilentHosts, cpus_of
 
 WAIT_SECONDS = 60.0
 """Seconds for which a queue waits at most to be told where its actors are. Where many processes

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 
 from colobus.runtime.api import RoleState
-from colobus.runtime.groups import Cluster, ProcessSpec
+from colobus.runtime.groups import ACTIVE, Cluster, ProcessSpec
 from colobus.runtime.host import About, Heartbeat
 from colobus.runtime.ray.process import Process
 from colobus.runtime.threads import hung
@@ -36,9 +36,6 @@ NODE = "ray.io/node-id"
 BEGIN_SECONDS = 30.0
 """Seconds without an answer after which a process that builds its roles anew counts as frozen: it
 may be busy for longer than usual."""
-
-ACTIVE = ("worker", "learner")
-"""Kinds of processes with active roles; the others only answer."""
 
 
 @dataclass

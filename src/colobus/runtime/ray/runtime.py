@@ -27,11 +27,11 @@ from ray.exceptions import RayError
 
 from colobus.core.errors import ClusterLost, ColobusError, Lost, RoleFailed, Stalled
 from colobus.runtime.api import RoleState, nothing
-from colobus.runtime.groups import ALONE, Cluster
+from colobus.runtime.groups import ACTIVE, ALONE, Cluster
 from colobus.runtime.host import Heartbeat, Remote, Request
 from colobus.runtime.ray.placement import Incarnation, Processes, check_versions
 from colobus.runtime.ray.process import answer_of, answered
-from colobus.runtime.ray.remote import ACTIVE, OwnPauses, RemoteProcess
+from colobus.runtime.ray.remote import OwnPauses, RemoteProcess
 from colobus.runtime.ray.session import Alive
 
 START_SECONDS = 60.0

@@ -1,0 +1,207 @@
+"""``colobus slurm``: the job of a run for Slurm, written and handed in."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from colobus.cli.display import Printer
+from colobus.cli.experiment_flags import Wanted, check_cluster_flags, resolve
+from colobus.cli.flags import flag_of
+from colobus.cli.show import imagined_start
+from colobus.cli.train import Train
+from colobus.core.errors import ColobusError
+from colobus.core.fields import Range
+from colobus.runs.folder import free_folder, job_of
+from colobus.runtime.groups import ACTIVE, ROUNDING, group_processes
+from colobus.training.runtimes import RuntimeName
+from colobus.training.topology import make_graph
+
+TIMES = {"short": "0:55:00", "long": "6:00:00"}
+"""Limits of time by name: of queues for short jobs, which are often an hour, and of usual ones."""
+
+TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
+"""What Slurm takes as a limit: minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+
+OWN = ("nodes", "time", "partition", "account", "gpus_per_node", "file", "submit")
+"""Fields of `Slurm` that are not the training's."""
+
+REFUSED = {
+    "on": "a job of Slurm trains on its own Ray; leave it out",
+    "address": "a job of Slurm starts a Ray of its own; leave it out",
+    "resume": "name the run's folder by --out: the job goes on with the run there",
+    "seeds": "a job trains once; write one for each --seed, with an --out of its own",
+}
+"""Flags of a training that a job cannot have, and what to do instead."""
+
+
+@dataclass(frozen=True)
+class Slurm(Train):
+    """Write the job of a run for Slurm; with --submit hand it in.
+
+    All flags of colobus train are taken, too. The job starts Ray on its nodes and trains. It comes
+    back until the run is over, whatever ends it before: its limit of time, the loss of a node, or
+    jobs that go first.
+    """
+
+    nodes: Annotated[int, Range(1, 10_000)] = 1
+    """Nodes of the job."""
+    time: str = "long"
+    """Limit of time of the job as Slurm takes it, such as 90 (minutes), 6:00:00 or 2-12; short is
+    55 minutes, long six hours. A run may take many jobs."""
+    partition: str = ""
+    """Partition of the job (default: Slurm's own)."""
+    account: str = ""
+    """Account that the job is charged to (default: Slurm's own)."""
+    gpus_per_node: Annotated[int, Range(0, 64)] = 0
+    """GPUs of each node that the job asks for."""
+    file: Path | None = None
+    """Where the job is written (default: the run's folder with .sh behind it)."""
+    submit: bool = False
+    """Hand the job in, too."""
+    on: RuntimeName = "ray"
+    """Always ray."""
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    wanted = resolve(Slurm, "slurm", args)
+    flags: Slurm = wanted.flags
+    _check(flags, args)
+    run = flags.out or free_folder(wanted.name)
+    file = flags.file or job_of(run)
+    text = job(flags, run, file, args)
+    if (cpus := cpus_of_a_node(flags.partition)) is not None:
+        check_room(wanted, cpus)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists() and file.read_text(encoding="utf-8") != text:
+            raise ColobusError(f"--file {file}: is another job; delete it, or name a new file")
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        why = "its folder is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise ColobusError(f"--file {file}: {why}; name another file") from None
+    printer = Printer(goes_on=False)
+    if not flags.submit:
+        printer.line(f"{file} is written; hand it in: sbatch {shlex.quote(str(file))}")
+        return 0
+    number = submit(file)
+    printer.line(
+        f"job {number} is handed in: it trains in {run}, and prints into {run.name}.out; "
+        f"squeue --job {number} shows it, scancel {number} ends it"
+    )
+    return 0
+
+
+def job(flags: Slurm, run: Path, file: Path, args: Sequence[str]) -> str:
+    """Return the text of a job.
+
+    Args:
+        flags: of the command.
+        run: folder of the run.
+        file: where the job is written.
+        args: the words of the command.
+    """
+    more = {"partition": flags.partition, "account": flags.account}
+    more["gpus-per-node"] = str(flags.gpus_per_node or "")
+    values = {
+        "name": run.name,
+        "nodes": str(flags.nodes),
+        "time": TIMES.get(flags.time, flags.time),
+        "more": "\n".join(f"#SBATCH --{name}={value}" for name, value in more.items() if value),
+        "command": shlex.join(["colobus", "slurm", *args]).replace("\n", " "),
+        "file": shlex.quote(str(file)),
+        "run": shlex.quote(str(run)),
+        "words": shlex.join(without(args, [*OWN, "out", "resume_or_start"])),
+    }
+    text = files("colobus.cli").joinpath("slurm.sh").read_text(encoding="utf-8")
+    text = text if values["more"] else text.replace("@more@\n", "")
+    return re.sub(r"@(\w+)@", lambda found: values[found[1]], text)
+
+
+def without(args: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return words without some flags of `Slurm`, by their fields, and without their values."""
+    left, skip = list[str](), False
+    gone = {flag_of(name) for name in names}
+    alone = {flag_of(name) for name in names if isinstance(getattr(Slurm, name, None), bool)}
+    gone |= {flag.replace("--", "--no-", 1) for flag in alone}
+    for word in args:
+        name, has_value, _ = word.partition("=")
+        if skip:
+            skip = False
+        elif name not in gone:
+            left.append(word)
+        else:
+            skip = not has_value and name in gone - alone and not name.startswith("--no-")
+    return left
+
+
+def check_room(wanted: Wanted, cpus: int) -> None:
+    """Raise ColobusError if the processes of a run have not room on nodes with so many CPUs."""
+    flags: Slurm = wanted.flags
+    graph = make_graph(wanted.experiment, imagined_start(wanted.experiment), None)
+    specs = group_processes(graph, flags.cluster.per_process)
+    count, each = sum(spec.kind in ACTIVE for spec in specs), flags.cluster.cpus
+    on_one = int((cpus + ROUNDING) / each) if each else count
+    if count > on_one * flags.nodes:
+        fits = f"take --nodes {-(-count // on_one)}" if on_one else f"lower --cpus to {cpus}"
+        raise ColobusError(
+            f"--nodes {flags.nodes}: the run has {count} processes of --cpus {each:g}, the nodes "
+            f"({cpus} CPUs each) hold {on_one * flags.nodes}; {fits}, or raise --per-process"
+        )
+
+
+def cpus_of_a_node(partition: str) -> int | None:
+    """Return the CPUs of the smallest node of a partition; None where Slurm does not say."""
+    if shutil.which("sinfo") is None:
+        return None
+    where = [f"--partition={partition}"] if partition else []
+    asked = ["sinfo", "--noheader", "--Node", "--format=%P %c", *where]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    nodes = [line.split() for line in told.stdout.splitlines()]
+    usual = [node for node in nodes if partition or node[0].endswith("*")]  # the default partition
+    return min((int(cpus) for _, cpus in usual or nodes), default=None)
+
+
+def submit(file: Path) -> str:
+    """Hand a job in; return its number.
+
+    Raises:
+        ColobusError: if there is no Slurm here, or it refuses the job.
+    """
+    quoted = shlex.quote(str(file))
+    if shutil.which("sbatch") is None:
+        raise ColobusError(
+            f"--submit: there is no Slurm here (no sbatch on the PATH); {file} is written: hand it "
+            f"in where there is one: sbatch {quoted}"
+        )
+    told = subprocess.run(
+        ["sbatch", "--parsable", str(file)], capture_output=True, text=True, check=False
+    )
+    if told.returncode:
+        said = " ".join(told.stderr.replace("sbatch: error: ", "").split())
+        raise ColobusError(f"--submit: Slurm refuses {file}: {said}")
+    return told.stdout.strip().partition(";")[0]
+
+
+def _check(flags: Slurm, args: Sequence[str]) -> None:
+    """Raise ColobusError for what a job cannot have."""
+    given = {word.partition("=")[0] for word in args}
+    for name, what in REFUSED.items():
+        if flag_of(name) in given:
+            raise ColobusError(f"{flag_of(name)}: {what}")
+    if flags.time not in TIMES and not TIME.fullmatch(flags.time):
+        raise ColobusError(
+            f"--time {flags.time}: want minutes, H:MM:SS, D-HH, short or long, such as 6:00:00"
+        )
+    for name in ("partition", "account"):
+        if not re.fullmatch(r"[\w.,@+-]*", value := getattr(flags, name)):
+            raise ColobusError(f"--{name} {value}: is no name of Slurm")
+    check_cluster_flags(flags.cluster, "ray")

@@ -1,0 +1,121 @@
+"""What ``colobus slurm`` writes, hands in and refuses; jobs that run are in test_slurm.py below."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from colobus.cli.main import run
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm.sh"
+
+Say = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """Work in an empty folder, where nothing but the programs that a test makes is installed."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("PATH", str(programs))
+
+    def says(name: str, text: str, error: str = "", code: int = 0) -> None:
+        lines = ["#!/bin/sh", f"echo '{text}'", f"echo '{error}' >&2", f"exit {code}"]
+        (programs / name).write_text("\n".join(lines))
+        (programs / name).chmod(0o755)
+
+    return says
+
+
+@pytest.mark.processes
+def test_the_example_is_what_is_written() -> None:
+    words = "dba3c-pong --nodes 4 --workers 16 --minutes 50 --file examples/slurm.sh"
+    assert run(["slurm", *words.split()]) == 0
+    text = Path("examples/slurm.sh").read_text()
+    assert text == EXAMPLE.read_text()
+    subprocess.run(["/bin/bash", "-n"], input=text, text=True, check=True)
+
+
+@pytest.mark.processes
+def test_the_words_of_the_training_are_kept_and_no_others() -> None:
+    words = ["--nodes=2", "--env", "ALE/Pong-v5", "--partition", "gpu,long", "--no-submit"]
+    words += ["--gpus-per-node", "1", "--time=short", "--out", "a b/it's", "--resume-or-start"]
+    words += ["--device", "cuda", "--until-score=-3"]
+    assert run(["slurm", "dba3c-pong", *words]) == 0
+    text = Path("a b/it's.sh").read_text()
+    kept = "dba3c-pong --env ALE/Pong-v5 --device cuda --until-score=-3"
+    assert f'    colobus train {kept} "$@" \\\n' in text
+    for line in ("nodes=2", "partition=gpu,long", "gpus-per-node=1", "time=0:55:00"):
+        assert f"\n#SBATCH --{line}\n" in text
+    shown = ["/bin/bash", "-c", text.partition("head=$(")[0] + 'echo "$run"']
+    assert subprocess.run(shown, capture_output=True, text=True).stdout == "a b/it's\n"
+
+
+def test_each_job_has_a_folder_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert run(["slurm", "catch"]) == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["catch-1.sh", "catch-2.sh"]
+    again = ["slurm", "catch", "--out", "runs/catch-1"]
+    assert run(again) == 2  # as it was written by other words
+    Path("runs/catch-1.sh").unlink()
+    assert [run(again), run(again)] == [0, 0]
+    assert "--file runs/catch-1.sh: is another job; delete it" in capsys.readouterr().err
+
+
+@pytest.mark.processes
+def test_a_job_is_handed_in(says: Say, capsys: pytest.CaptureFixture[str]) -> None:
+    says("sinfo", "all* 12")
+    says("sbatch", "4711;cluster")
+    words = ["slurm", "dba3c-pong", "--workers", "24", "--nodes", "2"]
+    assert run([*words, "--submit"]) == 0
+    assert "job 4711 is handed in: it trains in runs/dba3c-pong-1" in capsys.readouterr().out
+    says("sbatch", "", "sbatch: error: invalid partition specified: fast\nsbatch: error: no", 1)
+    assert run([*words, "--submit", "--partition", "fast"]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith("-2.sh: invalid partition specified: fast no\n")
+    assert Path("runs/dba3c-pong-2.sh").exists()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            "--workers 25 --nodes 2",
+            "--nodes 2: the run has 25 processes of --cpus 1, the nodes (12",
+        ),
+        ("--workers 25 --nodes 2", "hold 24; take --nodes 3, or raise --per-process"),
+        ("--workers 5 --cpus 5 --nodes 2", "hold 4; take --nodes 3"),
+        ("--cpus 13", "hold 0; lower --cpus to 12"),
+        ("--nodes 0", "--nodes 0: must be at least 1"),
+        ("--time soon", "--time soon: want minutes"),
+        ("--on threads", "--on: a job of Slurm trains on its own Ray"),
+        ("--address=x:1", "--address: a job of Slurm starts a Ray of its own"),
+        ("--resume runs/x", "--resume: name the run's folder by --out"),
+        ("--seeds 3", "--seeds: a job trains once"),
+        ("--partition a;b", "--partition a;b: is no name of Slurm"),
+        ("--workers 0.5", "--workers 0.5: not a whole number"),
+        ("--file /dev/null/x", "--file /dev/null/x: its folder is a file"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    says: Say, capsys: pytest.CaptureFixture[str], words: str, why: str
+) -> None:
+    says("sinfo", "other 2\nall* 12\nall* 16")
+    assert run(["slurm", "dba3c-pong", *words.split()]) == 2
+    said = capsys.readouterr().err
+    assert why in said
+    assert said.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_without_slurm_the_job_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["slurm", "catch", "--submit"]) == 2
+    said = capsys.readouterr().err
+    assert "there is no Slurm here (no sbatch on the PATH); runs/catch-1.sh is written" in said
+    assert Path("runs/catch-1.sh").exists()
