@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from colobus.roles.tracker.reports import StopRule as StopRule
     from colobus.roles.tracker.reports import TrackerSettings as TrackerSettings
     from colobus.runtime.groups import Cluster as Cluster
+    from colobus.runtime.groups import Hosts as Hosts
     from colobus.training.callbacks import StopTraining as StopTraining
     from colobus.training.entry import preset as preset
     from colobus.training.entry import settings as settings
@@ -62,6 +63,7 @@ _HOME = {
     "Experiment": "experiment.settings",
     "Film": "evaluation.films.player",
     "GameSettings": "envs.api",
+    "Hosts": "runtime.groups",
     "ColobusError": "core.errors",
     "NetworkSettings": "nets.config",
     "OptimizerSettings": "ops.optimizers",
@@ -103,6 +105,7 @@ __all__ = [
     "Experiment",
     "Film",
     "GameSettings",
+    "Hosts",
     "NetworkSettings",
     "OptimizerSettings",
     "ReplaySettings",

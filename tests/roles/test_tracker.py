@@ -412,7 +412,7 @@ class Now:
 
 def test_it_is_drawn_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("colobus.roles.tracker.picture.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
     writer = Now()
     drawn = Picture(tmp_path / RECONSTRUCTION, stand_in(writer))
     drawn.finish()

@@ -224,7 +224,7 @@ def test_schedules_may_end_with_the_budget(
     share: float, stop: StopRule, seconds: float, want: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("colobus.roles.schedule.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
     algorithm = replace(ALGORITHM, anneal_share=share)
     moved = Schedule(algorithm, algorithm.start(), 190, stop)
     moved.begin(ResumePoint(0, 190, seconds=seconds - 5.0))  # of a resumed run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from rich.table import Table
 
@@ -13,7 +13,7 @@ from colobus.cli.display import Printer
 from colobus.cli.experiment_flags import (
     ExperimentFlags,
     Wanted,
-    check_cluster_flags,
+    cluster_of,
     resolve,
 )
 from colobus.cli.flags import print_json
@@ -25,7 +25,6 @@ from colobus.experiment.check import differing
 from colobus.experiment.settings import flag
 from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster
-from colobus.training.runtimes import RuntimeName
 
 LEAST_SECONDS = 6.0
 
@@ -38,7 +37,7 @@ class Bench(ExperimentFlags):
     """Seconds of measuring, half of them training (with --profile all of them)."""
     profile: Path | None = None
     """Only train, and write a trace of all stages to this .json file, for ui.perfetto.dev."""
-    on: RuntimeName = "threads"
+    on: Literal["threads", "ray"] = "threads"
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
     devices: Devices = field(default_factory=Devices)
     cluster: Cluster = field(default_factory=Cluster)
@@ -55,7 +54,7 @@ def main(args: Sequence[str]) -> int:
             "--samples-per-insert 0: colobus bench must know how often a step is learned from; "
             "give a number above 0"
         )
-    check_cluster_flags(flags.cluster, flags.on)
+    cluster_of(flags)
     place(flags.devices, on_ray=flags.on == "ray")
     check_flags(wanted)
     trace = flags.profile

@@ -55,7 +55,7 @@ from colobus.runs.config import read_config
 from colobus.runs.exported import find_files
 from colobus.runs.zoo import place_of
 from colobus.runtime.devices import Devices, is_gpu
-from colobus.runtime.groups import Cluster
+from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import usable_cores
 from colobus.training.warm import with_network
 
@@ -274,11 +274,21 @@ def flag_in_group(name: str) -> str:
     return "--algorithm" if own == "algorithm_class" else flag(own.rstrip("_"), group)
 
 
-def check_cluster_flags(cluster: Cluster, on: str) -> None:
-    """Raise ColobusError if a setting of the cluster is out of range, or for a run without one."""
-    if on == "ray":
-        check_fields(cluster, flag)
-        return
-    for name, value in vars(cluster).items():
-        if value != getattr(Cluster(), name):
-            raise ColobusError(f"{given(flag(name), value)}: has an effect only with --on ray")
+def cluster_of(flags: Any) -> Cluster | Hosts:
+    """Return the cluster or the simulated hosts that a command's flags ask for.
+
+    Raises:
+        ColobusError: if a setting of it is out of range, or one is given of what is not asked for.
+    """
+    groups: dict[str, Cluster | Hosts] = {
+        "ray": flags.cluster,
+        "virtual": getattr(flags, "hosts", Hosts()),
+    }
+    for on, group in groups.items():
+        if on == flags.on:
+            check_fields(group, flag)
+            continue
+        for name, value in vars(group).items():
+            if value != getattr(type(group)(), name):
+                raise ColobusError(f"{given(flag(name), value)}: has an effect only with --on {on}")
+    return groups.get(flags.on, Cluster())

@@ -16,7 +16,7 @@ from colobus.cli.experiment_flags import (
     STOP_FLAGS,
     ExperimentFlags,
     Wanted,
-    check_cluster_flags,
+    cluster_of,
     resolve,
     resolve_again,
 )
@@ -30,7 +30,7 @@ from colobus.experiment.settings import flag
 from colobus.runs.config import check_of, read_config
 from colobus.runs.folder import CHECKPOINTS, FILM, check_new, free_folder, slug
 from colobus.runtime.devices import Devices, place
-from colobus.runtime.groups import Cluster
+from colobus.runtime.groups import Cluster, Hosts
 from colobus.training.run import Result, train
 from colobus.training.runtimes import RuntimeName, launcher
 from colobus.training.start import last_like, may_go_on
@@ -69,9 +69,11 @@ class Train(ExperimentFlags):
     """Begin a new run with the weights of this one (its newest checkpoint, or the best if that is
     worse), of an exported folder or of zoo:NAME; the network's settings are those it has there."""
     on: RuntimeName = "threads"
-    """Run the roles on threads of this process, or in processes of a Ray cluster."""
+    """Run the roles on threads of this process, in processes of a Ray cluster, or (virtual) in
+    simulated time."""
     devices: Devices = field(default_factory=Devices)
     cluster: Cluster = field(default_factory=Cluster)
+    hosts: Hosts = field(default_factory=Hosts)
     track: TrackerName = ""
     """Send settings, metrics and films to this experiment tracker by its own client; they stay on
     this machine unless its environment variables say otherwise (docs/tracking.md)."""
@@ -104,7 +106,7 @@ def main(args: Sequence[str]) -> int:
             )
         wanted = resolve_again(Train, "train", args, config.experiment, either)
         folder, name = resumed, config.name
-    check_cluster_flags(wanted.flags.cluster, wanted.flags.on)
+    cluster_of(wanted.flags)
     place(wanted.flags.devices, on_ray=wanted.flags.on == "ray")
     if resumed and wanted.flags.out and not either:
         raise ColobusError(
@@ -145,14 +147,14 @@ def train_seeds(wanted: Wanted, printer: Printer) -> int:
     from colobus.report.ledger import Suite
 
     flags, game = wanted.flags, wanted.experiment.games.game
-    check_cluster_flags(flags.cluster, flags.on)
+    cluster = cluster_of(flags)
     place(flags.devices, on_ray=flags.on == "ray")
     if wanted.note:
         printer.line(wanted.note)
     folder = flags.out or Path("runs") / f"{slug(wanted.name)}-seeds"
     base, first = wanted.experiment, wanted.experiment.seed
     suite = Suite(folder, (game,), flags.seeds, base, wanted.name, "training", FINAL_GAMES, first)
-    how: dict[str, Any] = {"cluster": flags.cluster, "on": flags.on, "devices": flags.devices}
+    how: dict[str, Any] = {"cluster": cluster, "on": flags.on, "devices": flags.devices}
     how["track"] = flags.track
     if flags.from_:
         how["weights"] = read_weights(flags.from_, printer.line)
@@ -163,9 +165,9 @@ def launched(flags: Train) -> list[str]:
     """Return the flags that say where the roles of a run are, as far as they were given."""
     words = ["--on", flags.on] if flags.on != "threads" else []
     words += ["--track", flags.track] if flags.track else []
-    for group, usual in ((flags.devices, Devices()), (flags.cluster, Cluster())):
+    for group in (flags.devices, flags.cluster, flags.hosts):
         for name, value in vars(group).items():
-            if value != getattr(usual, name):
+            if value != getattr(type(group)(), name):
                 words += given(flag(name), value).split(" ", 1)
     return words
 
@@ -242,11 +244,11 @@ def _learn(
     title, then = f"{name} · {folder}", interrupts.raise_if_any
     display = Display(title, experiment.stop, printer, earlier, then)
     if not resume:
-        launcher(wanted.flags.on, wanted.flags.cluster).check(experiment, wanted.flags.devices)
+        launcher(wanted.flags.on, cluster_of(wanted.flags)).check(experiment, wanted.flags.devices)
         check_new(folder)
     interrupts.gentle = True
     with display:
-        first = opening(experiment, folder, resume, wanted.flags.on, wanted.flags.cluster)
+        first = opening(experiment, folder, resume, wanted.flags.on, cluster_of(wanted.flags))
         printer.line(first)
         try:
             result = train(
@@ -257,7 +259,7 @@ def _learn(
                 display.watch,
                 printer.line,
                 began=process_start(),
-                cluster=wanted.flags.cluster,
+                cluster=cluster_of(wanted.flags),
                 on=wanted.flags.on,
                 devices=wanted.flags.devices,
                 **more,

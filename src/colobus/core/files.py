@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from colobus.core.errors import ColobusError
+from colobus.core.timing import now
 
 BINARY: int = getattr(os, "O_BINARY", 0)
 """Flag of ``os.open`` with which Windows leaves the ends of lines as they are."""
@@ -197,7 +198,7 @@ class Events:
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Append an event. A failure to write is ignored here: the tracker reports a full disk."""
-        line = json.dumps({"seconds": round(time.monotonic() - self._began, 3), **event})
+        line = json.dumps({"seconds": round(now() - self._began, 3), **event})
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")

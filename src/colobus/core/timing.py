@@ -1,4 +1,8 @@
-"""Time: the stage that a role is in and since when, waiting, and gaps in which nothing ran."""
+"""Time: the stage that a role is in and since when, waiting, and gaps in which nothing ran.
+
+All roles ask `now` for the time, and wait and sleep here. So a runtime can simulate time: it puts
+another `Time` in the place of the machine's (`passing`).
+"""
 
 from __future__ import annotations
 
@@ -24,26 +28,118 @@ def clock(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+class Time:
+    """How time passes for the roles of a run; this one is the time of the machine."""
+
+    def now(self) -> float:
+        """Return seconds since some moment."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for so long."""
+        time.sleep(seconds)
+
+    def enter(self, stage: str) -> None:
+        """Take note that a role enters a stage, before it does anything there."""
+
+    def leave(self, stage: str) -> None:
+        """Take note that a role has left a stage."""
+
+    def take(self, lock: Condition) -> None:
+        """Wait for a lock that another thread has."""
+        lock.acquire()
+
+    def freed(self, lock: Condition) -> None:
+        """Take note that a lock is free for those in its ``blocked``."""
+
+    def wait(self, changed: Condition, holds: Callable[[], T], seconds: float | None) -> T:
+        """Wait for at most so long until ``holds`` is true; return what it returned last."""
+        return threading.Condition.wait_for(changed, holds, seconds)
+
+
+_time = Time()
+
+
+@contextmanager
+def passing(other: Time) -> Iterator[None]:
+    """Have another time pass in this process until the context is left."""
+    global _time
+    before, _time = _time, other
+    try:
+        yield
+    finally:
+        _time = before
+
+
+def now() -> float:
+    """Return the time in seconds: `time.monotonic`, or simulated."""
+    return _time.now()
+
+
+def sleep(seconds: float) -> None:
+    """Wait for so long."""
+    _time.sleep(seconds)
+
+
+class Condition(threading.Condition):
+    """A lock and a condition, for which roles wait as the time of their run passes.
+
+    Calls that hold no thread can wait for it, too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocked: list[Any] = []  # those that a simulated time lets wait for the lock
+        self._calls: list[Callable[[], object]] = []
+
+    def __enter__(self) -> bool:
+        if not self.acquire(blocking=False):
+            _time.take(self)
+        return True
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+        if self.blocked:
+            _time.freed(self)
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
+        """See `threading.Condition`."""
+        return _time.wait(self, predicate, timeout)
+
+    def tell_once(self, call: Callable[[], object]) -> None:
+        """Have something called at the next change; the caller has the condition."""
+        self._calls.append(call)
+
+    def notify_all(self) -> None:
+        """Wake all who wait."""
+        super().notify_all()
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+
+
 class Clock:
     """Seconds in each stage of one active role; the runtime and the profiler read it."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.stage = "starting"
-        self.since = time.monotonic()
+        self.since = now()
         self.steps = 0  # finished calls of step()
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
         """Count the time in this context as time of ``stage``."""
-        before, start = self.stage, time.monotonic()
+        before, start = self.stage, now()
         self.stage, self.since = stage, start
         try:
+            _time.enter(stage)
             yield
         finally:
-            now = time.monotonic()
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + now - start
-            self.stage, self.since = before, now
+            _time.leave(stage)
+            end = now()
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + end - start
+            self.stage, self.since = before, end
 
     @property
     def waiting(self) -> bool:
@@ -73,25 +169,6 @@ def bounding_stage(stages: Mapping[str, Mapping[str, float]]) -> str:
 
 PIECE_SECONDS = 5.0
 """Longest wait at once, and longest gap between two looks that counts as time that passed."""
-
-
-class Condition(threading.Condition):
-    """A condition for which calls that hold no thread can wait, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._calls: list[Callable[[], object]] = []
-
-    def tell_once(self, call: Callable[[], object]) -> None:
-        """Have something called at the next change; the caller has the condition."""
-        self._calls.append(call)
-
-    def notify_all(self) -> None:
-        """Wake all who wait."""
-        super().notify_all()
-        calls, self._calls = self._calls, []
-        for call in calls:
-            call()
 
 
 class NotYet(Exception):
@@ -224,13 +301,13 @@ class Patience:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._left, self._last = seconds, time.monotonic()
+        self._left, self._last = seconds, now()
 
     def left(self) -> float:
         """Return the seconds left, at least 0; to be called after each piece."""
-        now = time.monotonic()
-        self._left -= min(now - self._last, PIECE_SECONDS)
-        self._last = now
+        moment = now()
+        self._left -= min(moment - self._last, PIECE_SECONDS)
+        self._last = moment
         return max(self._left, 0.0)
 
 
@@ -238,15 +315,15 @@ class Gaps:
     """Times in which this process did not run, found by looking at the clock again and again."""
 
     def __init__(self) -> None:
-        self._last = time.monotonic()
+        self._last = now()
         self._gaps: deque[tuple[float, float]] = deque(maxlen=100)  # begin, end
 
     def look(self) -> None:
         """Compare with the look before; to be called more often than every `PIECE_SECONDS`."""
-        now = time.monotonic()
-        if now - self._last > PIECE_SECONDS:
-            self._gaps.append((self._last, now))
-        self._last = now
+        moment = now()
+        if moment - self._last > PIECE_SECONDS:
+            self._gaps.append((self._last, moment))
+        self._last = moment
 
     def since(self, moment: float) -> float:
         """Return the seconds of all gaps after a moment, which may lie within the first of them."""

@@ -7,7 +7,6 @@ while True:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from colobus.algorithms.api import Algorithm
 from colobus.algorithms.exploration import Explored, Lasting, Player
 from colobus.core.seeding import game_seeds, generator
-from colobus.core.timing import Clock
+from colobus.core.timing import Clock, now
 from colobus.core.types import Bools, Episode, Floats, Frames, Ints, State, Trajectory, Version
 from colobus.envs.api import Games, Savable, Step, close
 from colobus.roles.parameters.published import ANY, Pulled, Source, pull_consistent
@@ -175,7 +174,7 @@ class Actor:
         self._first = settings.first
         self._games: Games | None = None
         self._given, self._resume = games, resume
-        self._last_save = time.monotonic()
+        self._last_save = now()
 
     def step(self) -> None:
         """Pull parameters, play ``length`` steps and send the trajectory."""
@@ -286,12 +285,12 @@ class Actor:
 
     def _hand_over(self) -> None:
         """Hand the tracker what another actor needs to go on with the next rollout."""
-        now, begun = time.monotonic(), self._begun
-        due = self._settings.first is not None or now - self._last_save >= SAVE_SECONDS
+        moment, begun = now(), self._begun
+        due = self._settings.first is not None or moment - self._last_save >= SAVE_SECONDS
         if not due or self._resume is None or not isinstance(self._games, Savable):
             return
         assert begun is not None
-        self._last_save = now
+        self._last_save = moment
         saved: State = {
             "round": self._round,
             "first_round": self._first_round,

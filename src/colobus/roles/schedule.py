@@ -7,9 +7,8 @@ depends on who else learns.
 
 from __future__ import annotations
 
-import time
-
 from colobus.algorithms.api import Algorithm
+from colobus.core.timing import now
 from colobus.core.types import AlgorithmState, Batch, Version
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.tracker import ResumePoint, StopRule
@@ -50,7 +49,7 @@ class Schedule:
         stop: StopRule = ENDLESS,
     ) -> None:
         self.algorithm_state, self.steps = algorithm_state, steps
-        self._algorithm, self._stop, self._begun = algorithm, stop, time.monotonic()
+        self._algorithm, self._stop, self._begun = algorithm, stop, now()
 
     def begin(self, begun: ResumePoint) -> None:
         """Go on where the run is; called once, before the first batch.
@@ -58,7 +57,7 @@ class Schedule:
         The only learner goes on with its own steps: when it is lost, the whole run starts from a
         checkpoint.
         """
-        self._begun = time.monotonic() - begun.seconds
+        self._begun = now() - begun.seconds
 
     def before(self, batch: Batch, version: Version) -> None:
         """Move the state before a batch that is learned from with parameters of ``version``.
@@ -72,7 +71,7 @@ class Schedule:
         self._move(values)
 
     def _move(self, values: dict[str, float]) -> None:
-        seconds = time.monotonic() - self._begun
+        seconds = now() - self._begun
         steps = annealed(self._algorithm, self._stop.used(self.steps, seconds), self.steps)
         self._algorithm.after(self.algorithm_state, values, steps)
 

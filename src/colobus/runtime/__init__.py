@@ -1,1 +1,1 @@
-"""Where roles live: on threads of one process, or in processes of a Ray cluster."""
+"""Where roles live: on threads of one process, in processes of a Ray cluster, in simulated time."""

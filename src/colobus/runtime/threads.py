@@ -8,7 +8,6 @@ parameters as there.
 from __future__ import annotations
 
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,7 +24,7 @@ from colobus.core.errors import (
     Stalled,
     place_of,
 )
-from colobus.core.timing import Gaps
+from colobus.core.timing import Condition, Gaps, now
 from colobus.runtime.api import Active, Passive, RoleState, nothing
 from colobus.runtime.devices import CPU, own_stream
 from colobus.runtime.graph import RoleGraph
@@ -66,7 +65,7 @@ class InProcess:
     def states(self) -> tuple[RoleState, ...]:
         """Return what every active role does now."""
         self._gaps.look()
-        now, states = time.monotonic(), []
+        moment, states = now(), []
         for role in self.active:
             clock, name = role.clock, role.name
             since = clock.since
@@ -75,7 +74,7 @@ class InProcess:
                     name,
                     clock.stage,
                     clock.waiting,
-                    now - since - self._gaps.since(since),
+                    moment - since - self._gaps.since(since),
                     clock.steps,
                     dict(clock.seconds),
                     role.finished,
@@ -123,7 +122,7 @@ class Threads(InProcess):
         self._deadline = deadline
         self._log, self._events = log, events
         self._stopping = threading.Event()
-        self._woken = threading.Condition()
+        self._woken = Condition()
         self.failure: ColobusError | None = None  # what ended the run
         self._threads = [
             threading.Thread(target=self._run, args=(role,), name=role.name, daemon=True)
@@ -152,9 +151,9 @@ class Threads(InProcess):
         """Close the passive roles and end all threads; return the names of those still running."""
         self._stopping.set()
         super().stop()
-        until = time.monotonic() + patience
+        until = now() + patience
         for thread in self._threads:
-            thread.join(max(until - time.monotonic(), 0.0))
+            thread.join(max(until - now(), 0.0))
         return [thread.name for thread in self._threads if thread.is_alive()]
 
     def _run(self, role: Active) -> None:
@@ -165,15 +164,15 @@ class Threads(InProcess):
             with own_stream(getattr(role, "device", CPU)):
                 while not (role.finished or self._stopping.is_set()):
                     try:
-                        role.step()
+                        self._step(role)
                     except (Closed, Lost, Deadline):
                         raise
                     except (Exception, SystemExit, KeyboardInterrupt) as error:
                         if isinstance(error, ColobusError) and not isinstance(error, GameFailed):
                             raise
-                        now = time.monotonic()
-                        restarts = 1 if now - raised > SOUND_SECONDS else restarts + 1
-                        raised = now
+                        moment = now()
+                        restarts = 1 if moment - raised > SOUND_SECONDS else restarts + 1
+                        raised = moment
                         self._restart(role, error, restarts)
         except (Closed, Lost):
             pass
@@ -188,6 +187,9 @@ class Threads(InProcess):
         with self._woken:
             self._ended.add(role.name)
             self._woken.notify_all()
+
+    def _step(self, role: Active) -> None:
+        role.step()
 
     def _restart(self, role: Active, error: BaseException, restarts: int) -> None:
         """Restart a role that raised; raise RoleFailed if it cannot be."""

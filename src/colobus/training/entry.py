@@ -23,11 +23,12 @@ from colobus.roles.tracker import Status
 from colobus.runs.config import read_config
 from colobus.runs.folder import free_folder
 from colobus.runtime.devices import ActWith, Devices, is_gpu
-from colobus.runtime.groups import Cluster
+from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import usable_cores
 from colobus.training import run
 from colobus.training.callbacks import Callbacks
 from colobus.training.outlook import ProgressLine
+from colobus.training.runtimes import runtime_of
 from colobus.training.start import last_like, may_go_on
 from colobus.training.tracking import TrackerName, tracking
 from colobus.training.warm import read_weights, with_network
@@ -71,7 +72,7 @@ def train(
     on_update: Callable[[Status], object] | None = None,
     on_episode: Callable[[Episode], object] | None = None,
     on_checkpoint: Callable[[Path], object] | None = None,
-    cluster: Cluster | None = None,
+    cluster: Cluster | Hosts | None = None,
     cores: int | Literal["all"] | None = None,
     device: str = "cpu",
     act_device: str = "",
@@ -112,7 +113,8 @@ def train(
         on_update: called about twice a second with the status of the run.
         on_episode: called with every episode that has ended.
         on_checkpoint: called with the path of every new checkpoint.
-        cluster: run in processes of this Ray cluster; on threads of this process by default.
+        cluster: run in processes of this Ray cluster, or in simulated time on these hosts; on
+            threads of this process by default.
         cores: choose actors, games, emulator threads and batch for so many cores of this machine.
         device: that learns: "cpu", "cuda", "cuda:N" or "auto". A run may go on on another one.
         act_device: that chooses actions (default: the one that learns).
@@ -186,8 +188,8 @@ def train(
         check_resumed(experiment, config.experiment, "resume", "the stop rule", "from_run")
     line = ProgressLine(experiment.stop, log)
     if progress:
-        on = "threads" if cluster is None else "ray"
-        log(opening(experiment, folder, resume is not None, on, cluster or Cluster()))
+        how = (runtime_of(cluster), cluster or Cluster())
+        log(opening(experiment, folder, resume is not None, *how))
     with tracking(track, experiment, folder, line.log, callbacks) as told:
         result = run.train(
             experiment,

@@ -23,7 +23,7 @@ from colobus.runs.folder import CHECKPOINTS, EVENTS
 from colobus.runtime.api import Runtime
 from colobus.runtime.devices import ON_CPU, Devices, Placement, find_device, place, prepare
 from colobus.runtime.graph import RoleGraph
-from colobus.runtime.groups import Cluster
+from colobus.runtime.groups import Cluster, Hosts
 from colobus.training.runtimes import Launcher, Log, Plan
 from colobus.training.saving import cut_lines
 from colobus.training.start import Start, begin_again
@@ -37,8 +37,8 @@ class OnRay(Launcher):
 
     remote = True
 
-    def __init__(self, cluster: Cluster | None = None) -> None:
-        self._cluster = cluster or Cluster()
+    def __init__(self, cluster: Cluster | Hosts | None = None) -> None:
+        self._cluster = cluster if isinstance(cluster, Cluster) else Cluster()
         self.shrinks = self._cluster.shrink
         self._alive: Any = None  # tells whether Ray itself lives
 

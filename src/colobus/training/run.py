@@ -31,10 +31,10 @@ from colobus.runs.folder import CONFIG, cannot_write, held, make_folder
 from colobus.runtime.api import RoleState, Runtime
 from colobus.runtime.devices import Devices
 from colobus.runtime.graph import RoleGraph
-from colobus.runtime.groups import Cluster
+from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import BusyCores, keep_freed_memory
 from colobus.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, StopTraining
-from colobus.training.runtimes import Launcher, Plan, RuntimeName, launcher
+from colobus.training.runtimes import Launcher, Plan, RuntimeName, launcher, runtime_of
 from colobus.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
 from colobus.training.sidecars import SidecarProcesses
 from colobus.training.start import begin_again, begin_new
@@ -94,7 +94,7 @@ def train(
     watch: Watch | None = None,
     log: Callable[[str], None] = print,
     began: float | None = None,
-    cluster: Cluster | None = None,
+    cluster: Cluster | Hosts | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
     devices: Devices | None = None,
     on: RuntimeName | None = None,
@@ -112,10 +112,11 @@ def train(
             KeyboardInterrupt end the run; after any other error it is not called again.
         log: takes lines for the user.
         began: `time.monotonic` when the process started, if seconds count from there.
-        cluster: run the roles in processes of this Ray cluster (None: on threads).
+        cluster: run the roles in processes of this Ray cluster, or in simulated time on these hosts
+            (None: on threads).
         callbacks: called about twice a second with what is new.
         devices: that learn and act.
-        on: name of the runtime (default: Ray with a cluster, else threads).
+        on: name of the runtime (default: `runtime_of` the cluster).
         make: makes the graph of the roles, for experiments that change some of them.
         weights: that a new run begins with, instead of new ones.
 
@@ -125,7 +126,7 @@ def train(
             was learned until then is in the newest checkpoint.
     """
     began = time.monotonic() if began is None else began
-    host = launcher(on or ("threads" if cluster is None else "ray"), cluster)
+    host = launcher(on or runtime_of(cluster), cluster)
     check(experiment)
     placement = host.check(experiment, devices or Devices(), resume)
     if placement.act_with == "onnx":

@@ -22,7 +22,7 @@ from colobus.runs.folder import EVENTS
 from colobus.runtime.api import Runtime
 from colobus.runtime.devices import Devices, Placement, place, prepare
 from colobus.runtime.graph import RoleGraph
-from colobus.runtime.groups import Cluster
+from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import usable_cores
 from colobus.runtime.threads import Threads
 from colobus.training.start import Start
@@ -56,8 +56,8 @@ class Launcher:
     shrinks = False
     """Whether steps take the gradients of the learners that are there while others are lost."""
 
-    def __init__(self, cluster: Cluster | None = None) -> None:
-        """Take the settings of a cluster, which threads have not."""
+    def __init__(self, cluster: Cluster | Hosts | None = None) -> None:
+        """Take the settings of a cluster or of simulated hosts, which threads have not."""
 
     def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
         """Return the devices of a run.
@@ -98,16 +98,24 @@ class Launcher:
         return graph, Threads(graph.build(), deadline, plan.log, events)
 
 
-RuntimeName = Literal["threads", "ray"]
+RuntimeName = Literal["threads", "ray", "virtual"]
 
 RUNTIMES: dict[RuntimeName, tuple[str, str]] = {
     "threads": ("colobus.training.runtimes", "Launcher"),
     "ray": ("colobus.training.on_ray", "OnRay"),
+    "virtual": ("colobus.training.on_virtual", "OnVirtual"),
 }
 """Modules and classes of launchers by the names that ``--on`` takes."""
 
 
-def launcher(on: RuntimeName, cluster: Cluster | None = None) -> Launcher:
+def runtime_of(cluster: Cluster | Hosts | None) -> RuntimeName:
+    """Return the runtime of a run that names its cluster and no runtime."""
+    if isinstance(cluster, Hosts):
+        return "virtual"
+    return "threads" if cluster is None else "ray"
+
+
+def launcher(on: RuntimeName, cluster: Cluster | Hosts | None = None) -> Launcher:
     """Return what launches runs on a runtime; ``cluster`` has the settings of its processes."""
     module, name = RUNTIMES[on]
     made: Launcher = getattr(importlib.import_module(module), name)(cluster)

@@ -16,7 +16,7 @@ from colobus.experiment.shape import MOST
 from colobus.roles.tracker import WINDOW, Status, StopRule, WorkersStatus
 from colobus.runs.folder import CHECKPOINTS, CURVE, FILM, RECONSTRUCTION
 from colobus.runtime.api import RoleState
-from colobus.runtime.groups import Cluster
+from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import usable_cores
 from colobus.training.start import newest_of
 
@@ -53,11 +53,15 @@ REAL = 64
 """Workers of the largest run that was tested on Ray: the shape of DBA3C's paper."""
 
 
-def opening(experiment: Experiment, folder: Path, resumed: bool, on: str, cluster: Cluster) -> str:
+def opening(
+    experiment: Experiment, folder: Path, resumed: bool, on: str, cluster: Cluster | Hosts
+) -> str:
     """Return the first line: what is about to happen, and what a run on Ray waits for first."""
     what = "going on with" if resumed else f"learning {experiment.games.game} into"
     said = f"{what} {folder}: {shape_in_words(experiment)}; {stop_in_words(experiment.stop)}"
-    if on != "ray":
+    if on == "virtual":
+        return f"{said}; all times are simulated"
+    if on != "ray" or isinstance(cluster, Hosts):
         return said
     if (many := experiment.shape.topology.shared) > REAL:
         said += (

@@ -9,12 +9,12 @@ Admission: the rule by which a parameter server accepts or drops gradients.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
 import torch
 
 from colobus.core.errors import Deadline
+from colobus.core.timing import Clock, Condition
 from colobus.core.types import Answer, Gradient, Params, Version
 from colobus.ops.optimizers import Optimizer, OptimizerSettings
 from colobus.roles.parameters.published import ANY, PublishedParameters
@@ -130,7 +130,7 @@ class ParameterServer:
         self._settings = settings
         self._target = self._first_target(state)
         self._kept: tuple[Params, OptimizerState] | None = None
-        self._lock = threading.Lock()
+        self._lock, self.clock = Condition(), Clock()
 
     def push(self, gradient: Gradient) -> Answer:
         """Accept or drop a gradient, and step when there are enough. Never waits.
@@ -148,7 +148,8 @@ class ParameterServer:
             self._taken[gradient.learner] = mark
             self._waiting[gradient.learner] = gradient
             if len(self._waiting) < self._needed:  # a copy, as the learner may overwrite its own
-                kept = gradient._replace(values=gradient.values.clone())
+                with self.clock("take a gradient"):
+                    kept = gradient._replace(values=gradient.values.clone())
                 self._waiting[gradient.learner] = kept
             else:
                 self._step(list(self._waiting.values()))
@@ -278,7 +279,8 @@ class ParameterServer:
         if self._part == 0 and gradients[0].parts > 1:
             self._before = self._at_version()
         self._stepping = True
-        self.optimizer.step(_mean(gradients), rate)
+        with self.clock("step"):
+            self.optimizer.step(_mean(gradients), rate)
         self._stepping = False
         self._waiting.clear()
         self._part += 1

@@ -5,7 +5,6 @@ ShardedReplay: several replay buffers that a learner reads from as if they were 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 
 from colobus.core.errors import Deadline, Lost
 from colobus.core.seeding import sequence
-from colobus.core.timing import Patience
+from colobus.core.timing import Patience, sleep
 from colobus.core.types import Batch
 from colobus.roles.replay.api import ReplayReader
 from colobus.roles.replay.buffer import ReplayBuffer
@@ -141,7 +140,7 @@ class JoinedQueues(ReplayReader):
                 return joined(parts)
             if not patience.left():
                 raise Deadline(f"no batch for {self._patience:g} s: all queues are lost")
-            time.sleep(LOOK_AT_LOST)
+            sleep(LOOK_AT_LOST)
 
     def _part(self, number: int) -> Batch | None:
         """Return the batch of one queue; None if it is lost, or was and has no batch yet."""

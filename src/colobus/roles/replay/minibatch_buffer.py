@@ -9,7 +9,6 @@ With loaders a batch is joined, and copied to a GPU, while the learner learns fr
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 
 from colobus.core.seeding import sequence
-from colobus.core.timing import Clock, Closable
+from colobus.core.timing import Clock, Closable, Condition
 from colobus.core.types import CPU, Batch
 from colobus.roles.replay.api import ReplayReader
 
@@ -133,7 +132,7 @@ class PrefetchQueue(Closable):
     def __init__(self, replay: ReplayReader, slots: int, patience: float = 600.0) -> None:
         super().__init__(patience)
         self._replay, self._slots = replay, slots
-        self._taking = threading.Lock()
+        self._taking = Condition()
         self._there: dict[int, Batch] = {}  # by ticket
         self._taken = self._handed_out = 0  # tickets
 

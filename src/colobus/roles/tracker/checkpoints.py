@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from colobus.core.checkpoint import Checkpoint, forget_old, is_there, path_of, write_checkpoint
+from colobus.core.timing import now
 from colobus.core.types import AlgorithmState, Params, State, Version
 from colobus.ops.flat import Layout
 from colobus.roles.tracker.reports import TrackerSettings
@@ -47,22 +47,22 @@ class Checkpoints:
     ) -> None:
         self._folder, self._settings = folder, settings
         self._layout, self._fixed, self._run = layout, fixed, run
-        self._due = time.monotonic() + (0.0 if first else settings.checkpoint_seconds)
+        self._due = now() + (0.0 if first else settings.checkpoint_seconds)
         self._lock = threading.Lock()
         self._waiting: Checkpoint | None = None
         self._kept: Collection[int] = ()  # versions that are not forgotten
         self._sound: set[str] = set()  # names of those that are known to be complete
         self._order: Version | None = None  # of the one that was written last
         self.newest = ""  # name of its file
-        self.number, self.written = -1, time.monotonic()  # its version, and when it was written
+        self.number, self.written = -1, now()  # its version, and when it was written
 
     def is_due(self) -> bool:
         """Return whether the last one is old enough."""
-        return time.monotonic() >= self._due
+        return now() >= self._due
 
     def put_off(self) -> None:
         """Ask for one again soon, as this one could not be made."""
-        self._due = time.monotonic() + min(self._settings.checkpoint_seconds, SOON_SECONDS)
+        self._due = now() + min(self._settings.checkpoint_seconds, SOON_SECONDS)
 
     def put(
         self,
@@ -89,7 +89,7 @@ class Checkpoints:
         if size != self._layout.size:
             raise ValueError(f"a checkpoint needs all {self._layout.size} parameters, got {size}")
         wait = max(FIRST_SECONDS, counters.get("seconds", 0.0) / PARTS)
-        self._due = time.monotonic() + min(self._settings.checkpoint_seconds, wait)
+        self._due = now() + min(self._settings.checkpoint_seconds, wait)
         counters = counters | {"parameters": self._layout.count}
         if mixed:
             counters["server_versions"] = [version.number for version in versions]
@@ -129,7 +129,7 @@ class Checkpoints:
             return
         self._order = checkpoint.version
         self.newest, self.number = path.name, checkpoint.version.number
-        self.written = time.monotonic()
+        self.written = now()
         self._sound.add(path.name)
         keep = self._settings.keep_checkpoints
         with contextlib.suppress(OSError):  # the next time

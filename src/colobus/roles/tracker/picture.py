@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import time
 from pathlib import Path
 
 import numpy as np
 
 from colobus.core.files import write_whole
+from colobus.core.timing import now
 from colobus.core.types import Bytes
 from colobus.roles.tracker.writer import Writer
 
@@ -42,7 +42,7 @@ class Picture:
     def show(self, frames: Bytes, reconstructions: Bytes, steps: int) -> None:
         """Take frames and their reconstructions; see `draw`."""
         self._newest = frames, reconstructions, steps
-        if time.monotonic() - self._drawn >= SECONDS:
+        if now() - self._drawn >= SECONDS:
             self.finish()
 
     def finish(self) -> None:
@@ -50,7 +50,7 @@ class Picture:
         if self._newest is None:
             return
         (frames, reconstructions, steps), self._newest = self._newest, None
-        self._drawn = time.monotonic()
+        self._drawn = now()
         self._writer.put(lambda: draw(self._file, frames, reconstructions, steps))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from colobus.core.fields import NUMBER, Range
+from colobus.core.timing import now
 from colobus.core.types import State, Traffic, Update
 from colobus.roles.tracker.score import Resume
 
@@ -71,7 +71,7 @@ class LearnerReports:
             lost = earlier._asdict() | {"outliers": before.outliers}
             self._before = {name: self._before.get(name, 0) + n for name, n in lost.items()}
         self._newest[update.learner] = update
-        self._heard[update.learner] = time.monotonic()
+        self._heard[update.learner] = now()
         self._updates += 1
 
     def values(self) -> dict[str, float]:
@@ -110,9 +110,9 @@ class LearnerReports:
         traffics = [update.traffic for update in newest if update.traffic is not None]
         if not traffics:
             return None
-        now = time.monotonic()
+        moment = now()
         return WorkersStatus(
-            active=sum(now - heard < ACTIVE_SECONDS for heard in self._heard.values()),
+            active=sum(moment - heard < ACTIVE_SECONDS for heard in self._heard.values()),
             all=self._learners,
             traffic=self._traffic(traffics),
             updates=self._updates,

@@ -8,13 +8,13 @@ the files, so nobody who reports waits for a disk.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import torch
 
+from colobus.core.timing import now
 from colobus.core.types import AlgorithmState, Bytes, Episode, Params, State, Update
 from colobus.ops.flat import Layout
 from colobus.roles.tracker.checkpoints import Checkpoints
@@ -101,7 +101,7 @@ class Tracker:
         run: RunFacts = NEW_RUN,
     ) -> None:
         self._stop, self._run = stop, run
-        self._began = time.monotonic() if run.began is None else run.began
+        self._began = now() if run.began is None else run.began
         self._earlier = float(run.counters.get("seconds", 0.0))
         self._lock = threading.Lock()
         self._episodes: deque[Episode] = deque(maxlen=KEPT_EPISODES)
@@ -140,7 +140,7 @@ class Tracker:
 
     def seconds(self) -> float:
         """Return the seconds of training so far, with those before a resumed run was stopped."""
-        return self._earlier + time.monotonic() - self._began
+        return self._earlier + now() - self._began
 
     def begin(self, name: str) -> ResumePoint:
         """Count that a role begins; return what it needs to go on where it died.
@@ -192,7 +192,7 @@ class Tracker:
         Their updates are then taken in together, in the order of the learners.
         """
         if self._learned is None:
-            self._learned = time.monotonic()
+            self._learned = now()
         with self._lock:
             if self._over:  # what others learned until they heard of it does not count
                 return True
@@ -310,7 +310,7 @@ class Tracker:
             written = self._checkpoints
             copy.last_checkpoint, copy.trouble = written.newest, self._writer.trouble()
             if self._learned is not None and copy.version > written.number:
-                copy.unsaved = time.monotonic() - max(written.written, self._learned)
+                copy.unsaved = now() - max(written.written, self._learned)
             copy.no_events = self._tensorboard.trouble if self._tensorboard else ""
             return copy
 
@@ -369,11 +369,11 @@ class Tracker:
         """Write a line of metrics if one is due; the last one of a run always is."""
         if self._writer is None:
             return
-        status, every, now = self._status, self._run.every, time.monotonic()
-        due = status.version % every == 0 if every else now - self._last_line >= 1
+        status, every, moment = self._status, self._run.every, now()
+        due = status.version % every == 0 if every else moment - self._last_line >= 1
         if not (due or last):
             return
-        self._last_line = now
+        self._last_line = moment
         steps, seconds = self._line
         self._line = (status.steps, status.seconds)
         rate = (status.steps - steps) / max(status.seconds - seconds, 1e-9)
@@ -408,7 +408,7 @@ class Tracker:
         if self._writer is None:
             return
         self._lately += episodes
-        now = {"steps": self._status.steps, "seconds": round(self._status.seconds, 3)}
+        at = {"steps": self._status.steps, "seconds": round(self._status.seconds, 3)}
         for number, each in enumerate(episodes, self._score.episodes - len(episodes) + 1):
             own = {"score": each.score, "length": each.steps, "actor": each.actor}
-            self._game_log.put_game(number, now | own)
+            self._game_log.put_game(number, at | own)

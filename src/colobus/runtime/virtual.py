@@ -1,0 +1,433 @@
+"""Simulated time: real roles, which really learn, on hosts and links that need not be there.
+
+A `World` is the time of a run (`colobus.core.timing.Time`). Each active role has a thread, of which
+one runs at a time: that of the role whose time is the earliest. Work costs what is drawn for its
+stage when a role enters it, and the threads on a host share its cores. A wait hands the turn on,
+and a call to a role in another process passes that process's event loop and the links of the two
+hosts. Nothing depends on the machine's own clock, so the same seed gives the same run, also with
+backup workers and without any order among the learners.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+from colobus.core.timing import WAIT, Condition, Time, wait_for
+from colobus.core.types import Params
+from colobus.runtime.api import Active, nothing
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.groups import ProcessSpec, actors_of_queues
+from colobus.runtime.host import Remote, Request
+from colobus.runtime.threads import InProcess, Threads
+
+T = TypeVar("T")
+
+BETWEEN = "between stages"
+"""What a role does in a step outside of all stages."""
+
+STORED = 100_000
+"""Bytes from which parameters are in Ray's object store: packed once for each version, and sent
+once to each host."""
+
+Draw = Callable[[str, str, random.Random], float]
+"""Returns the seconds of work in a stage, from the name of a role and the stage."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What a call from one process to another costs."""
+
+    loop: float = 0.0
+    """Seconds for which it occupies the event loop of the process that is called."""
+    latency: float = 0.0
+    """Seconds that it takes, and its answer, besides."""
+    byte: float = 0.0
+    """Seconds of a core for packing a byte, and again for unpacking it."""
+    envelope: int = 500
+    """Bytes of a call or an answer beside its vectors."""
+
+
+class Turn:
+    """A thread of a run, and what it waits for."""
+
+    def __init__(self, role: str, process: Process | None) -> None:
+        self.role, self.process = role, process  # those that it works for now
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        self.stamp = 0  # events with an older one are void
+
+
+class Host:
+    """Cores that are shared by the threads that work, and a link that carries both directions.
+
+    Args:
+        cores: of which each thread uses one at most.
+        link: bytes a second in each direction.
+    """
+
+    def __init__(self, cores: float = math.inf, link: float = math.inf) -> None:
+        self.cores, self.link = cores, link
+        self.up = self.down = 0.0  # when what was promised has left, or has come
+        self.jobs: list[tuple[float, int, Turn]] = []  # by the work that is done when each ends
+        self.stamp = 0
+        self._done, self._since = 0.0, 0.0  # work for each thread up to a moment
+
+    def add(self, moment: float, seconds: float, number: int, turn: Turn) -> None:
+        """Begin work that takes so long on a core of its own."""
+        self.run_to(moment)
+        heappush(self.jobs, (self._done + seconds, number, turn))
+
+    def run_to(self, moment: float) -> None:
+        """Work until a moment."""
+        self._done += (moment - self._since) * self._speed
+        self._since = moment
+
+    def next(self) -> float:
+        """Return when the next work ends."""
+        return self._since + max(self.jobs[0][0] - self._done, 0.0) / self._speed
+
+    @property
+    def _speed(self) -> float:
+        return min(1.0, self.cores / max(len(self.jobs), 1))
+
+
+def reserve(moment: float, source: Host, to: Host, size: int) -> float:
+    """Reserve two links for bytes from a moment on; return when all of them are there.
+
+    A link carries one thing after the other.
+    """
+    begin = max(moment, source.up)
+    source.up = begin + size / source.link
+    to.down = max(source.up, max(begin, to.down) + size / to.link)
+    return to.down
+
+
+class Process(NamedTuple):
+    """A process on a host, whose event loop takes calls one after the other."""
+
+    name: str
+    host: Host
+    loop: Condition
+
+
+@dataclass
+class Stored:
+    """Parameters in the object store, and when each host has them."""
+
+    values: torch.Tensor
+    there: dict[int, float] = field(default_factory=dict)  # by the identity of the host
+
+
+class World(Time):
+    """The time of a simulated run. The thread that makes it looks at the run and has no cost.
+
+    Args:
+        draw: what work costs.
+        calls: what calls between processes cost.
+        seed: of what is drawn.
+    """
+
+    def __init__(self, draw: Draw, calls: Calls | None = None, seed: int = 0) -> None:
+        self._draw, self._calls, self._seed = draw, calls or Calls(), seed
+        self._time, self._numbers = 0.0, count()
+        self._events: list[tuple[float, int, Turn | Host, int]] = []
+        self._random: dict[str, random.Random] = {}
+        self._stored: dict[str, Stored] = {}
+        self._urgent: Turn | None = None  # was interrupted, and goes first
+        self._own = threading.local()
+        self._own.turn = Turn("", None)
+        self._expected: dict[str, Turn] = {}
+        self.roles: Mapping[str, Any] = {}
+        self.process_of: dict[str, Process] = {}  # by role
+
+    # what `Time` has
+
+    def now(self) -> float:
+        """See `Time`."""
+        return self._time
+
+    def sleep(self, seconds: float) -> None:
+        """See `Time`."""
+        if (mine := self._mine()) is None:
+            super().sleep(seconds)
+            return
+        self._due(mine, self._time + seconds)
+        self._park(mine)
+
+    def enter(self, stage: str) -> None:
+        """Spend what the stage costs."""
+        mine = self._mine()
+        if mine is None or mine.process is None or stage.startswith(WAIT):
+            return
+        own = self._random.get(mine.role)
+        if own is None:
+            own = self._random[mine.role] = random.Random(f"{self._seed} {mine.role}")
+        self.work(self._draw(mine.role, stage, own))
+
+    def take(self, lock: Condition) -> None:
+        """See `Time`."""
+        if (mine := self._mine()) is None:
+            super().take(lock)
+            return
+        while not lock.acquire(blocking=False):
+            lock.blocked.append(mine)
+            self._park(mine)
+
+    def freed(self, lock: Condition) -> None:
+        """See `Time`."""
+        self._due(lock.blocked.pop(0), self._time)
+
+    def wait(self, changed: Condition, holds: Callable[[], T], seconds: float | None) -> T:
+        """See `Time`."""
+        if (mine := self._mine()) is None:
+            return super().wait(changed, holds, seconds)
+        until = math.inf if seconds is None else self._time + seconds
+        while not (found := holds()):
+            if self._time >= until:
+                break
+            if until < math.inf:
+                self._due(mine, until)
+            changed.tell_once(partial(self._wake, mine, mine.stamp))
+            changed.release()
+            try:
+                if changed.blocked:
+                    self.freed(changed)
+                self._park(mine)
+            finally:
+                self.take(changed)
+        return found
+
+    # threads
+
+    def expect(self, role: str) -> None:
+        """Let the thread of a role take its turn from now on."""
+        self._expected[role] = turn = Turn(role, self.process_of[role])
+        self._due(turn, self._time)
+
+    def begin(self, role: str) -> None:
+        """Make this thread that of a role; wait for its first turn."""
+        self._own.turn = turn = self._expected[role]
+        turn.gate.acquire()
+
+    def end(self) -> None:
+        """Hand the turn on for good."""
+        self._choose().gate.release()
+
+    def work(self, seconds: float) -> None:
+        """Work for so long on the host of this thread's role."""
+        mine = self._mine()
+        if mine is not None and mine.process is not None:
+            self._work(mine, seconds, mine.process.host)
+
+    # calls
+
+    def call(self, request: Request) -> Any:
+        """Call a role in another process, as the role whose thread this is."""
+        mine = self._mine()
+        method = getattr(self.roles[request.role], request.method)
+        there = self.process_of[request.role]
+        if mine is None or mine.process is None or mine.process is there:
+            return method(*request.args, **request.kwargs)
+        caller, here = mine.role, mine.process
+        self._send(mine, here, there, size_of(request.args))
+        mine.role, mine.process = request.role, there
+        try:
+            answer = method(*request.args, **request.kwargs)
+        finally:
+            mine.role, mine.process = caller, here
+        size = size_of(answer)
+        if size >= STORED and isinstance(answer, Params):
+            self._fetch(mine, request.role, answer.values, size, (there, here))
+        else:
+            self._send(mine, there, here, size)
+        return answer
+
+    def _send(self, mine: Turn, source: Process, to: Process, size: int) -> None:
+        """Pack what goes to another process, carry it there, and take it in."""
+        pack = self._calls.byte * size
+        self._work(mine, pack, source.host)
+        self._carry(mine, source.host, to.host, size + self._calls.envelope)
+        if self._calls.loop > 0.0 or pack > 0.0:
+            with to.loop:
+                self._work(mine, self._calls.loop / 2 + pack, to.host)
+
+    def _fetch(
+        self, mine: Turn, role: str, values: torch.Tensor, size: int, ends: tuple[Process, Process]
+    ) -> None:
+        """Get parameters from the object store, which has them on a host after the first time."""
+        source, to = ends
+        stored = self._stored.get(role)
+        if stored is None or stored.values is not values:
+            stored = self._stored[role] = Stored(values)
+            self._work(mine, self._calls.byte * size, source.host)
+        if id(to.host) in stored.there or source.host is to.host:
+            arrival = stored.there.get(id(to.host), 0.0)
+        else:
+            arrival = stored.there[id(to.host)] = reserve(self._time, source.host, to.host, size)
+        self.sleep(max(arrival - self._time, 0.0))
+        self._send(mine, source, to, 0)
+        self._work(mine, self._calls.byte * size, to.host)
+
+    def _carry(self, mine: Turn, source: Host, to: Host, size: int) -> None:
+        if source is not to:
+            self._due(mine, reserve(self._time, source, to, size) + self._calls.latency)
+            self._park(mine)
+        elif self._calls.latency:
+            self.sleep(self._calls.latency)
+
+    # turns
+
+    def _mine(self) -> Turn | None:
+        return getattr(self._own, "turn", None)
+
+    def _due(self, turn: Turn, moment: float) -> None:
+        """Give a thread its turn at a moment, and at no other."""
+        turn.stamp += 1
+        heappush(self._events, (moment, next(self._numbers), turn, turn.stamp))
+
+    def _wake(self, turn: Turn, stamp: int) -> None:
+        """Give a thread its turn now, if it still waits."""
+        if turn.stamp == stamp:
+            self._due(turn, self._time)
+
+    def _work(self, mine: Turn, seconds: float, host: Host) -> None:
+        """Work for so long on a core of a host that may be shared."""
+        if seconds <= 0.0:
+            return
+        host.add(self._time, seconds, next(self._numbers), mine)
+        self._plan(host)
+        self._park(mine)
+
+    def _plan(self, host: Host) -> None:
+        """Have an event when the next work on a host ends, as its threads are now."""
+        host.stamp += 1
+        if host.jobs:
+            heappush(self._events, (host.next(), next(self._numbers), host, host.stamp))
+
+    def _park(self, mine: Turn) -> None:
+        """Let others run until it is this thread's turn again."""
+        turn = self._choose()
+        if turn is mine:
+            return
+        turn.gate.release()
+        try:
+            mine.gate.acquire()
+        except BaseException:  # Ctrl-C comes to a thread that has not the turn
+            self._urgent = mine
+            mine.gate.acquire()
+            raise
+
+    def _choose(self) -> Turn:
+        """Let time pass until the next turn, and return whose it is."""
+        while self._urgent is None:
+            moment, _, target, stamp = heappop(self._events)
+            if stamp != target.stamp:
+                continue
+            self._time = max(self._time, moment)
+            if isinstance(target, Turn):
+                target.stamp += 1
+                return target
+            target.run_to(self._time)
+            turn = heappop(target.jobs)[2]
+            self._plan(target)
+            return turn
+        turn, self._urgent = self._urgent, None
+        turn.stamp += 1
+        return turn
+
+
+class Virtual(Threads):
+    """Runs the roles of a graph in a `World` (a `colobus.runtime.api.Runtime`).
+
+    Args:
+        graph: of the run.
+        world: the time that passes.
+        places: the processes, each with its host.
+        deadline, log, events: see `Threads`.
+    """
+
+    def __init__(
+        self,
+        graph: RoleGraph,
+        world: World,
+        places: Sequence[tuple[ProcessSpec, Host]],
+        deadline: float = 120.0,
+        log: Callable[[str], None] = print,
+        events: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self._world, built = world, dict[str, Any]()
+        for spec, host in places:
+            process = Process(spec.name, host, Condition())
+            world.process_of |= dict.fromkeys(spec.roles, process)
+            built |= graph.build(set(spec.roles), lambda name: Remote(world.call, 0, name))
+        world.roles = {node.name: built[node.name] for node in graph.nodes}
+        super().__init__(world.roles, deadline, log, events)
+
+    def start(self, pause: Callable[[], None] = nothing) -> None:
+        """Start all threads; the first gets its turn when the caller waits."""
+        for role in self.active:
+            self._world.expect(role.name)
+        super().start()
+
+    def check(self) -> None:
+        """Raise what ended the run."""
+        if self.failure:
+            raise self.failure
+
+    def stop(self, patience: float = 30.0) -> list[str]:
+        """Close the passive roles and let the others end; return the names of those that work."""
+        self._stopping.set()
+        InProcess.stop(self)
+        with self._woken:
+            wait_for(self._woken, lambda: len(self._ended) == len(self.active), patience)
+        return [role.name for role in self.active if role.name not in self._ended]
+
+    def _run(self, role: Active) -> None:
+        self._world.begin(role.name)
+        try:
+            super()._run(role)
+        finally:
+            self._world.end()
+
+    def _step(self, role: Active) -> None:
+        super()._step(role)
+        self._world.enter(BETWEEN)
+
+
+def placed(
+    graph: RoleGraph, specs: Sequence[ProcessSpec], hosts: Sequence[Host]
+) -> list[tuple[ProcessSpec, Host]]:
+    """Return the processes with their hosts: workers and servers are spread, each kind in turn.
+
+    The tracker and a central learner are on the first host, and a queue where its first actor is.
+    """
+    found, numbers = dict[str, Host](), {kind: count() for kind in ("worker", "server", "replay")}
+    for spec in specs:
+        found[spec.name] = hosts[next(numbers.get(spec.kind, count())) % len(hosts)]
+    for queue, actors in actors_of_queues(graph, specs).items():
+        found[queue] = found[actors[0]]
+    return [(spec, found[spec.name]) for spec in specs]
+
+
+def size_of(value: Any) -> int:
+    """Return the bytes of the vectors in an argument or an answer."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return value.nbytes
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(size_of, value.values()))
+    if isinstance(value, tuple | list):
+        return sum(map(size_of, value))
+    return 0

@@ -1,0 +1,268 @@
+"""A run in simulated time (``--on virtual``), and what its stages cost on a machine.
+
+Costs are a file that ``colobus bench --costs`` has written, or are said by hand. A file has one
+point for each repetition and size: quantiles of the seconds of each stage, which lie on a straight
+line between and beyond the sizes that were measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colobus.core.errors import ColobusError
+from colobus.core.files import Events
+from colobus.core.program import program
+from colobus.core.timing import passing
+from colobus.experiment.settings import Experiment, algorithm_name
+from colobus.roles.parameters.server import ParameterServer
+from colobus.roles.tracker import Status
+from colobus.runs.folder import EVENTS
+from colobus.runtime.api import Runtime
+from colobus.runtime.devices import Devices, Placement
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.groups import Cluster, Hosts, group_processes
+from colobus.runtime.virtual import Calls, Draw, Host, Virtual, World, placed
+from colobus.training.runtimes import Launcher, Log, Plan
+
+Quantiles = NDArray[np.float64]
+
+BY_GAMES = frozenset({"act", "emulate", "start games", "load parameters"})
+"""Stages that take longer for an actor of more games; all others do for a larger batch."""
+
+PER_PARAMETER = ("step", "take a gradient")
+"""Stages of a server, whose seconds are those of one parameter."""
+
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+COST = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s)")
+
+LINK = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMG])(b|B)(?:/s|it/s)?")
+
+
+def bytes_a_second(text: str) -> float:
+    """Return the speed of a link, such as 10Gb (bits a second) or 20MB (bytes).
+
+    Raises:
+        ColobusError: if it is none.
+    """
+    match = LINK.fullmatch(text)
+    if match is None or float(match[1]) == 0.0:
+        raise ColobusError(f"--link {text[:40]}: must be such as 10Gb (bits) or 20MB (bytes)")
+    speed = float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]]
+    return speed / 8 if match[3] == "b" else speed
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a machine's stages cost, in seconds."""
+
+    about: dict[str, Any] = field(default_factory=dict)  # what it was measured with
+    machine: dict[str, Any] = field(default_factory=dict)
+    points: tuple[dict[str, Any], ...] = ()
+    """Each has a ``repetition``, ``games`` of an actor, ``datapoints`` of a batch, and ``stages``:
+    by name quantiles from the least to the largest."""
+    servers: tuple[dict[str, float], ...] = ()  # by repetition: seconds a parameter, by stage
+    calls: tuple[dict[str, float], ...] = ()  # by repetition: `Calls`
+
+    @cached_property
+    def repetitions(self) -> int:
+        """How often each was measured."""
+        return 1 + max((int(point["repetition"]) for point in self.points), default=0)
+
+    def quantiles(self, stage: str, size: float, repetition: int | None = None) -> Quantiles:
+        """Return the quantiles of a stage's seconds at a size, of one repetition or of all."""
+        by = "games" if stage in BY_GAMES else "datapoints"
+        points = [
+            (point[by], point["stages"][stage])
+            for point in self.points
+            if stage in point["stages"] and repetition in (None, point["repetition"])
+        ]
+        if not points:
+            return np.zeros(2)
+        x, y = (np.array(values, dtype=float) for values in zip(*points, strict=True))
+        if np.ptp(x) == 0:
+            return np.asarray(y.mean(axis=0))
+        slope, start = np.polyfit(x, y, 1)
+        line = np.clip(start + slope * size, 0.0, None)
+        return np.sort(line)
+
+    def mean(self, stage: str, size: float, repetition: int | None = None) -> float:
+        """Return the mean seconds of a stage at a size."""
+        found = self.quantiles(stage, size, repetition)
+        return float((found[1:] + found[:-1]).mean() / 2)
+
+    def of_calls(self, repetition: int | None = None) -> Calls:
+        """Return what calls cost."""
+        every = self.calls if repetition is None else self.calls[repetition : repetition + 1]
+        if not every:
+            return Calls()
+        loop, latency, byte = (
+            float(np.mean([one[name] for one in every])) for name in ("loop", "latency", "byte")
+        )
+        return Calls(loop, latency, byte)
+
+    def draw(self, experiment: Experiment, parameters: int, repetition: int | None = None) -> Draw:
+        """Return what draws the costs of a run whose network has so many parameters."""
+        sizes = {True: experiment.shape.games, False: experiment.shape.datapoints}
+        stages = {stage for point in self.points for stage in point["stages"]}
+        tables = {
+            stage: self.quantiles(stage, sizes[stage in BY_GAMES], repetition).tolist()
+            for stage in sorted(stages)
+        }
+        slice_ = parameters / experiment.shape.servers
+        servers = self.servers if repetition is None else self.servers[repetition:][:1]
+        for stage in PER_PARAMETER if servers else ():
+            tables[stage] = [slice_ * float(np.mean([one[stage] for one in servers]))] * 2
+
+        def draw(_role: str, stage: str, chance: random.Random) -> float:
+            table = tables.get(stage)
+            if table is None:
+                return 0.0
+            at, share = divmod(chance.random() * (len(table) - 1), 1.0)
+            low, high = table[int(at)], table[int(at) + 1]
+            return float(low + share * (high - low))
+
+        return draw
+
+
+def said_costs(text: str) -> Draw:
+    """Return what stages cost that are said by hand, such as ``learn=50ms,emulate=1ms``.
+
+    Raises:
+        ColobusError: if it says something else.
+    """
+    found = {}
+    for word in text.split(","):
+        stage, _, value = word.partition("=")
+        match = COST.fullmatch(value)
+        if match is None or not stage:
+            raise ColobusError(
+                f"--costs {word[:40]}: must be a file of colobus bench --costs, or such as "
+                "learn=50ms,emulate=1ms"
+            )
+        found[stage.strip()] = float(match[1]) * UNITS[match[2]]
+    return lambda _role, stage, _chance: found.get(stage, 0.0)
+
+
+def measured_with(experiment: Experiment) -> dict[str, Any]:
+    """Return what a run must have in common with the one whose costs were measured."""
+    network = asdict(experiment.network)
+    return {"game": experiment.games.game, "algorithm": algorithm_name(experiment)} | network
+
+
+def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
+    """Return the costs in a file, if they are of such a game, algorithm and network.
+
+    Args:
+        file: written by ``colobus bench --costs``.
+        experiment: that will be simulated.
+        name: of its preset, for the command that measures.
+
+    Raises:
+        ColobusError: if there is no such file, or of another run; names the command.
+    """
+    measure = f"measure it: {program()} bench {name} --costs {file or 'costs.json'}"
+    if not file:
+        raise ColobusError(f"--costs: no machine was measured yet; {measure}")
+    try:
+        found = json.loads(Path(file).read_text(encoding="utf-8"))
+        costs = Costs(**found | {k: tuple(found[k]) for k in ("points", "servers", "calls")})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no costs of a machine"
+        raise ColobusError(f"--costs {file}: {why}; {measure}") from None
+    for what, value in json.loads(json.dumps(measured_with(experiment))).items():
+        if costs.about.get(what) != value:
+            raise ColobusError(
+                f"--costs {file}: measured with {what} {costs.about.get(what)}, here it is "
+                f"{value}; {measure}"
+            )
+    return costs
+
+
+class OnVirtual(Launcher):
+    """All roles in simulated processes, which open their games themselves."""
+
+    remote = True
+
+    def __init__(self, cluster: Cluster | Hosts | None = None) -> None:
+        self._hosts = cluster if isinstance(cluster, Hosts) else Hosts()
+        self.world: World | None = None
+
+    def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
+        """Return the devices of a run.
+
+        Raises:
+            ColobusError: also if the costs or the link are not understood, or learners meet in a
+                group, which processes do without a runtime.
+        """
+        bytes_a_second(self._hosts.link)
+        self._costs(experiment)
+        if experiment.shape.topology.replicas > 1:
+            raise ColobusError("--reduce group with --on virtual: not simulated; leave one out")
+        return super().check(experiment, devices, resumed)
+
+    def prepare(self, experiment: Experiment, placement: Placement, log: Log) -> None:
+        """Set up this process for a run."""
+        super().prepare(experiment, placement, lambda _: None)
+
+    def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
+        """Have simulated time pass until the stack is left."""
+        self._draws: list[Draw] = []
+        costs = self._costs(experiment)
+        calls = costs.of_calls() if isinstance(costs, Costs) else Calls()
+        self.world = World(lambda *what: self._draws[0](*what), calls, experiment.seed)
+        stack.enter_context(passing(self.world))
+
+    def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[RoleGraph, Runtime]:
+        """Return the graph of the roles on simulated hosts."""
+        assert self.world is not None
+        experiment, began = plan.experiment, self.world.now()
+        graph = plan.make(
+            experiment,
+            plan.start,
+            plan.folder,
+            began,
+            spread=True,
+            placement=plan.placement,
+        )
+        costs = self._costs(experiment)
+        self._draws = [
+            costs.draw(experiment, parameters_of(graph)) if isinstance(costs, Costs) else costs
+        ]
+        events, deadline = Events(plan.folder / EVENTS, began), experiment.shape.deadline
+        return graph, simulated(graph, self.world, self._hosts, deadline, plan.log, events)
+
+    def _costs(self, experiment: Experiment) -> Costs | Draw:
+        said = self._hosts.costs
+        if "=" in said:
+            return said_costs(said)
+        return read_costs(said, experiment, "PRESET")
+
+
+def simulated(graph: RoleGraph, world: World, hosts: Hosts, *how: Any) -> Virtual:
+    """Return the runtime of a graph on simulated hosts; ``how`` is what `Virtual` takes besides."""
+    specs = group_processes(graph, per_process=1)
+    count = hosts.nodes or max(sum(spec.kind == "worker" for spec in specs), 1)
+    link = bytes_a_second(hosts.link)
+    there = [Host(hosts.node_cores or math.inf, link) for _ in range(count)]
+    return Virtual(graph, world, placed(graph, specs, there), *how)
+
+
+def parameters_of(graph: RoleGraph) -> int:
+    """Return the parameters of all servers of a graph."""
+    sizes: Mapping[str, int] = {
+        node.name: node.args[0].numel() for node in graph.nodes if node.make is ParameterServer
+    }
+    return sum(sizes.values())
