@@ -7,13 +7,13 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 from colobus.cli.display import Printer
-from colobus.cli.experiment_flags import Wanted, check_cluster_flags, resolve
+from colobus.cli.experiment_flags import Wanted, cluster_of, resolve
 from colobus.cli.flags import flag_of
 from colobus.cli.show import imagined_start
 from colobus.cli.train import Train
@@ -204,4 +204,4 @@ def _check(flags: Slurm, args: Sequence[str]) -> None:
     for name in ("partition", "account"):
         if not re.fullmatch(r"[\w.,@+-]*", value := getattr(flags, name)):
             raise ColobusError(f"--{name} {value}: is no name of Slurm")
-    check_cluster_flags(flags.cluster, "ray")
+    cluster_of(replace(flags, on="ray"))
