@@ -225,7 +225,7 @@ def test_a_run_in_simulated_time_counts_simulated_minutes(tmp_path: Path) -> Non
         (["--on", "virtual", "--costs", "nowhere.json"], "nowhere.json: No such file"),
         (["--on", "virtual", "--costs", "learn=5"], "learn=5: must be a file"),
         (["--on", "virtual", "--costs", "learn=5s", "--link", "9"], "--link 9: must be such as"),
-        (["--nodes", "3"], "--nodes 3: has an effect only with --on virtual"),
+        (["--hosts", "3"], "--hosts 3: has an effect only with --on virtual"),
     ],
 )
 def test_what_cannot_be_simulated_is_one_line(

@@ -54,9 +54,9 @@ class Hosts:
 
     costs: str = ""
     """What work costs: a file of colobus bench --costs, or such as learn=50ms,emulate=1ms."""
-    nodes: Annotated[int, Range(0, 100_000)] = 0
+    hosts: Annotated[int, Range(0, 100_000)] = 0
     """Hosts, among which workers and servers are spread (0: one for each worker)."""
-    node_cores: Annotated[float, Range(0)] = 0.0
+    host_cores: Annotated[float, Range(0)] = 0.0
     """Cores of a host, which the threads there share (0: one for each thread)."""
     link: str = "10Gb"
     """Of a host, in each direction: bits a second, such as 10Gb, or bytes, such as 20MB."""

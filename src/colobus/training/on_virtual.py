@@ -254,9 +254,9 @@ class OnVirtual(Launcher):
 def simulated(graph: RoleGraph, world: World, hosts: Hosts, *how: Any) -> Virtual:
     """Return the runtime of a graph on simulated hosts; ``how`` is what `Virtual` takes besides."""
     specs = group_processes(graph, per_process=1)
-    count = hosts.nodes or max(sum(spec.kind == "worker" for spec in specs), 1)
+    count = hosts.hosts or max(sum(spec.kind == "worker" for spec in specs), 1)
     link = bytes_a_second(hosts.link)
-    there = [Host(hosts.node_cores or math.inf, link) for _ in range(count)]
+    there = [Host(hosts.host_cores or math.inf, link) for _ in range(count)]
     return Virtual(graph, world, placed(graph, specs, there), *how)
 
 
