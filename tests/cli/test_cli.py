@@ -191,6 +191,8 @@ MISTAKES = {
     "train dba3c-pong --lr-jumps 1M:0.1,900k:0.2": "--lr-jumps 1M:0.1,900k:0.2: '900k:0.2': its "
     "steps must be above those of the jump before",
     "train dba3c-pong --entropy-jumps 1M": "--entropy-jumps 1M: '1M': want STEPS:VALUE, such as ",
+    "train catch --name !": "--name !: must have a letter or a digit",
+    "train catch --name a --out b": "--name a with --out: the folder has a name; leave one of them",
     "train dba3c-pong --clip 0.3": "unknown flag '--clip': APPO has it, A3C has not; take ppo-pong",
     "train dqn-pong --recurrent lstm": "--recurrent lstm with DQN: it does not learn from "
     "sequences; leave it out, or take a preset with APPO, such as ppo-pong",

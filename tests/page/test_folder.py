@@ -6,9 +6,11 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from colobus.cli.main import run as colobus
 from colobus.core.errors import ColobusError
 from colobus.core.timing import bounding_stage
 from colobus.runs.folder import EVALUATION, slug
@@ -265,3 +267,35 @@ def test_a_place_that_is_no_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ColobusError, match=r"'.*/pong-2' is no folder.*nearest known: pong-1"):
         check_places([tmp_path / "pong-2"])
     check_places([tmp_path])
+
+
+def tagged_run(folder: Path, tags: str, score: float) -> Path:
+    """Make a run with tags that has come to 2,000 steps."""
+    made = make_run(folder, rising(2, slope=score / 2), seed=7)
+    config = json.loads((made / "config.json").read_text())
+    (made / "config.json").write_text(json.dumps(config | {"tracker": {"tags": tags}}))
+    return made
+
+
+def test_runs_are_listed_by_their_tags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tagged_run(tmp_path / "a", "fast, lr", 3.0)
+    evaluate(tagged_run(tmp_path / "b", "lr,slow,", 5.0), 2000, [4.0, 5.0])
+    make_run(tmp_path / "c")
+
+    def listed(*words: str) -> list[dict[str, Any]]:
+        assert colobus(["runs", str(tmp_path), "--json", *words]) == 0
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["runs"]
+        return found
+
+    assert [one["run"] for one in listed()] == ["a", "b", "c"]
+    assert [one["run"] for one in listed("--tags", "lr")] == ["a", "b"]
+    (only,) = listed("--tags", "slow,lr")
+    want = {"run": "b", "tags": ["lr", "slow"], "game": "pong", "algorithm": "appo", "seed": 7}
+    want |= {"steps": 2000, "seconds": 4.0, "score": 5.0, "evaluated": 4.5}
+    assert {name: only[name] for name in want} == want
+    assert colobus(["runs", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split()[:9] == ["b", "lr,", "slow", "pong", "appo", "7", "2,000", "0:04", "5"]
+    assert colobus(["runs", str(tmp_path), "--tags", "none"]) == 0
+    assert capsys.readouterr().out == f"no run with all of the tags 'none' in {tmp_path}\n"
+    assert colobus(["runs", str(tmp_path / "no")]) == 2

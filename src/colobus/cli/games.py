@@ -1,9 +1,10 @@
-"""``colobus games``: the names of games and presets."""
+"""``colobus games``: what can be learned; ``colobus runs``: what was."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -50,6 +51,66 @@ def main(args: Sequence[str]) -> int:
         "Environments of Gymnasium with discrete actions are learned by their own names: "
         f"{program()} train CartPole-v1"
     )
+    return 0
+
+
+@dataclass(frozen=True)
+class ListRuns:
+    """List runs: their tags, what they learn, and how far they are."""
+
+    places: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER ...")]]
+    """Runs, or folders with runs below them (default: runs)."""
+    tags: str = ""
+    """List only runs that have all of these tags, with commas between them."""
+    json: bool = False
+    """Print one JSON object on stdout."""
+
+
+def list_runs(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    flags = parse(ListRuns, "runs", args)
+    places = flags.places or (Path("runs"),)
+    from colobus.cli.display import Printer, on_terminal
+    from colobus.core.errors import printable
+    from colobus.core.timing import clock
+    from colobus.report.format import DASH, Table
+    from colobus.runs.listing import Runs, about_run, check_places, tagged
+
+    check_places(places)
+    found = Runs(places, kept=2)
+    found.look()
+    for run in found.all:
+        run.refresh()
+    rows = [about_run(run) for run in tagged(found.all, flags.tags)]
+    if flags.json:
+        print_json({"runs": rows})
+        return 0
+    printer = Printer(goes_on=False)
+    if not rows:
+        what = f" with all of the tags {flags.tags!r}" if flags.tags else ""
+        printer.line(f"no run{what} in {', '.join(map(str, places))}")
+        return 0
+
+    def number(value: float | None) -> str:
+        return DASH if value is None else f"{value:.4g}"
+
+    columns = ("run", "tags", "game", "algorithm", "seed>", "steps>", "time>", "score>")
+    table = tuple(
+        (
+            printable(row["run"]),
+            printable(", ".join(row["tags"])),
+            printable(row["game"]),
+            printable(row["algorithm"]),
+            str(DASH if row["seed"] is None else row["seed"]),
+            f"{row['steps']:,}",
+            clock(row["seconds"]),
+            number(row["score"]),
+            number(row["evaluated"]),
+            "learning" if row["learning"] else "",
+        )
+        for row in rows
+    )
+    printer.table(on_terminal(Table((*columns, "evaluated>", ""), table)))
     return 0
 
 

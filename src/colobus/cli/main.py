@@ -1,5 +1,5 @@
 """The command line: ``colobus train | eval | suite | starts | record | play | export``,
-``colobus follow | watch | report | games | show | bench | slurm``.
+``colobus follow | watch | report | games | runs | show | bench | slurm``.
 
 Nothing heavy is imported before it is needed: ``colobus --version`` and ``colobus --help`` answer
 at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
@@ -47,6 +47,7 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   colobus watch                   show runs in the browser while they learn
   colobus report RUN ... --out report.html    one file with curves, intervals, published scores
   colobus games                   list the names of games and presets
+  colobus runs                    list runs: their tags, what they learn, how far they are
   colobus show pong               print the settings and roles of a run without starting it
   colobus slurm dba3c-pong        write the job of a run for Slurm (--submit: and hand it in)
   colobus bench pong              measure how fast this machine could learn, and how fast it does
@@ -65,6 +66,7 @@ COMMANDS = {
     "play": "colobus.cli.watch:play",
     "export": "colobus.cli.export:main",
     "games": "colobus.cli.games:main",
+    "runs": "colobus.cli.games:list_runs",
     "show": "colobus.cli.show:main",
     "bench": "colobus.cli.bench:main",
     "follow": "colobus.cli.follow:main",

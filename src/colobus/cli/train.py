@@ -57,6 +57,8 @@ class Train(ExperimentFlags):
 
     out: Path | None = None
     """Folder of the run; must be new or empty (default: runs/NAME-1, or the next free number)."""
+    called: Annotated[str, tyro.conf.arg(name="name")] = ""
+    """Name of the run, which its default folder has (default: the game or preset)."""
     resume: Path | None = None
     """Continue the run in this folder from its newest complete checkpoint."""
     resume_or_start: bool = False
@@ -93,8 +95,8 @@ def main(args: Sequence[str]) -> int:
         if wanted.flags.seeds > 1:
             return train_seeds(wanted, printer)
         either = wanted.flags.resume_or_start
-        name = wanted.name
-        usual = last_like(name, wanted.experiment) if either else free_folder(name)
+        name, called = wanted.name, _called(wanted)
+        usual = last_like(called, wanted.experiment) if either else free_folder(called)
         folder = wanted.flags.out or usual
         resumed = folder if either and may_go_on(folder, printer.line) else None
     if resumed is not None:
@@ -113,6 +115,8 @@ def main(args: Sequence[str]) -> int:
             f"--out {wanted.flags.out}: has an effect only in a new run; --resume goes on in "
             "the run's own folder"
         )
+    if resumed and wanted.flags.called and not either:
+        raise ColobusError(f"--name {wanted.flags.called}: has an effect only in a new run")
     if wanted.flags.seeds > 1:
         raise ColobusError(
             f"--seeds {wanted.flags.seeds} with --resume: give the command that began them again"
@@ -141,6 +145,16 @@ def main(args: Sequence[str]) -> int:
         return _end(wanted, folder, again, result, printer, interrupts)
 
 
+def _called(wanted: Wanted) -> str:
+    """Return what the folder of a run is called if it is not named itself."""
+    own = wanted.flags.called
+    if own and wanted.flags.out:
+        raise ColobusError(f"--name {own} with --out: the folder has a name; leave one of them out")
+    if own and not slug(own):
+        raise ColobusError(f"--name {own}: must have a letter or a digit")
+    return own or str(wanted.name)
+
+
 def train_seeds(wanted: Wanted, printer: Printer) -> int:
     """Train with several seeds, evaluate each run, and report on all; return the exit code."""
     from colobus.cli.suite import run_suite
@@ -151,7 +165,7 @@ def train_seeds(wanted: Wanted, printer: Printer) -> int:
     place(flags.devices, on_ray=flags.on == "ray")
     if wanted.note:
         printer.line(wanted.note)
-    folder = flags.out or Path("runs") / f"{slug(wanted.name)}-seeds"
+    folder = flags.out or Path("runs") / f"{slug(_called(wanted))}-seeds"
     base, first = wanted.experiment, wanted.experiment.seed
     suite = Suite(folder, (game,), flags.seeds, base, wanted.name, "training", FINAL_GAMES, first)
     how: dict[str, Any] = {"cluster": cluster, "on": flags.on, "devices": flags.devices}

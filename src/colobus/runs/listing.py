@@ -12,7 +12,7 @@ from typing import Any
 from colobus.core.errors import ColobusError, nearest
 from colobus.runs.curves import KEPT
 from colobus.runs.folder import is_run, slug
-from colobus.runs.read import RunFolder
+from colobus.runs.read import RunFolder, tags_of
 
 DEPTH = 3
 """Folders below the one that was named in which runs are looked for: a suite's are in runs/."""
@@ -56,6 +56,34 @@ class Runs:
         for path, name in zip(paths, names, strict=True):
             self._found[path].name = name
         return True
+
+
+def tagged(runs: Sequence[RunFolder], tags: str) -> list[RunFolder]:
+    """Return the runs that have all of these tags."""
+    return [run for run in runs if set(tags_of(tags)) <= set(run.tags)]
+
+
+def about_run(run: RunFolder) -> dict[str, Any]:
+    """Return what a list of runs says of one, as JSON values; what is not known is None.
+
+    ``score`` is the mean of the last games of training, ``evaluated`` that of the newest
+    evaluation.
+    """
+    newest, best = run.curve.newest, run.evaluations
+    return {
+        "run": run.name,
+        "folder": str(run.path),
+        "tags": run.tags,
+        "game": title_of(run.game),
+        "algorithm": run.algorithm,
+        "seed": run.seed,
+        "steps": int(newest.get("steps", 0)),
+        "seconds": newest.get("seconds"),
+        "score": newest.get("score"),
+        "evaluated": best[-1].mean if best else None,
+        "learning": run.learning,
+        "age": None if run.age is None else round(run.age, 1),
+    }
 
 
 def find_runs(place: Path, depth: int = DEPTH) -> list[Path]:

@@ -151,6 +151,11 @@ class RunFolder:
         return seed if type(seed) is int else None
 
     @property
+    def tags(self) -> list[str]:
+        """The words by which people find it, sorted."""
+        return tags_of(str(self.settings.get("tracker.tags", "")))
+
+    @property
     def frame_skip(self) -> int:
         """Emulator frames of one step."""
         frames = self.settings.get("games.frame_skip", 4)
@@ -211,6 +216,11 @@ class RunFolder:
         """Return the stage that bounds the speed of late; "" if the run does not say."""
         stages = self.stages()
         return bounding_stage(stages) if stages else ""
+
+
+def tags_of(text: str) -> list[str]:
+    """Return the words of a text with commas between them, each once, sorted."""
+    return sorted({word.strip() for word in text.split(",")} - {""})
 
 
 def milestones(films: list[RunFilm]) -> list[RunFilm]:

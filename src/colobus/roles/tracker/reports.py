@@ -253,3 +253,5 @@ class TrackerSettings:
     second, and ends after that."""
     tensorboard: bool = True
     """Write TensorBoard events."""
+    tags: str = ""
+    """Words by which colobus runs finds the run, with commas between them."""
