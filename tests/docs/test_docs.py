@@ -245,7 +245,7 @@ def test_the_flags_that_pages_mention_exist() -> None:
     known |= {"--index-url"}  # of pip
     known |= {"--build-arg", "--file", "--network", "--rm", "--tag", "--user"}  # of podman
     known |= {"--userns", "--volume"}  # of podman, too
-    known |= {"--exclusive", "--nodes", "--signal"}  # of Slurm
+    known |= {"--exclusive", "--nodes", "--requeue", "--signal"}  # of Slurm
     known |= {"--bundles", "--chaos", "--epsilon", "--gpus", "--passes"}  # of version 0.1
     known |= {"--local-dir"}  # of the command of a hub
     mentioned = {
