@@ -56,15 +56,18 @@ def told(results: Results) -> list[tuple[Any, ...]]:
     return [(r["kind"], r.get("version"), r.get("skipped")) for r in results]
 
 
-def make_sidecar(run: Path, evaluate: bool = True, record: bool = False) -> tuple[Any, Results]:
+def make_sidecar(
+    run: Path, evaluate: bool = True, record: bool = False, every: bool = False
+) -> tuple[Any, Results]:
     results: Results = []
-    return Sidecar(run, evaluate, record, results.append, never, record_seconds=2.0), results
+    say = results.append
+    return Sidecar(run, evaluate, record, say, never, record_seconds=2.0, every=every), results
 
 
 def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path: Path) -> None:
     run = make_run(tmp_path, 3, 5, 8)
     worker, results = make_sidecar(run, record=True)
-    assert worker.do_newest()
+    assert worker.do_next()
     assert told(results) == [("evaluation", 8, 2), ("film", 8, 2)]
     score, film = results
     info = json.loads((run / "eval" / "800-dba3c-50-greedy-seed1.json").read_text())
@@ -93,23 +96,39 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
     assert files == ["800-dba3c-50-greedy-seed1.json", "800.mp4"]
 
 
+def test_every_one_is_done_the_oldest_first(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 5)
+    assert make_sidecar(run)[0].do_next()
+    for version in (3, 8, 9):
+        add(run, version)
+    (run / "checkpoints" / "00000008.safetensors").write_bytes(b"damaged")
+    worker, results = make_sidecar(run, every=True)
+    assert [worker.do_next() for _ in range(3)] == [True, True, False]
+    add(run, 8)
+    add(run, 12)
+    assert [worker.do_next() for _ in range(3)] == [True, True, False]
+    done = [one[1] for one in told(results) if one[0] == "evaluation"]
+    assert done == [3, 9, 8, 12]
+    assert [one[0] for one in told(results)].count("passed over") == 1
+
+
 def test_none_is_done_twice_not_even_by_a_second_start(tmp_path: Path) -> None:
     run = make_run(tmp_path, 3, 5)
     worker, results = make_sidecar(run)
-    assert [worker.do_newest() for _ in range(3)] == [True, False, False]
+    assert [worker.do_next() for _ in range(3)] == [True, False, False]
     again, more = make_sidecar(run)
-    assert not again.do_newest()  # nor an older one
+    assert not again.do_next()  # nor an older one
     for version in (6, 7, 9):
         add(run, version)
-    assert [again.do_newest(), again.do_newest(), worker.do_newest()] == [True, False, False]
+    assert [again.do_next(), again.do_next(), worker.do_next()] == [True, False, False]
     assert told(results + more) == [("evaluation", 5, 1), ("evaluation", 9, 2)]
 
 
 def test_only_what_is_missing_is_done(tmp_path: Path) -> None:
     run = make_run(tmp_path, 3)
-    assert make_sidecar(run)[0].do_newest()
+    assert make_sidecar(run)[0].do_next()
     worker, results = make_sidecar(run, record=True)
-    assert worker.do_newest()
+    assert worker.do_next()
     assert told(results) == [("film", 3, 0)]
 
 
@@ -118,12 +137,12 @@ def test_a_damaged_checkpoint_is_passed_over_with_one_line(tmp_path: Path) -> No
     newest = run / "checkpoints" / "00000005.safetensors"
     newest.write_bytes(newest.read_bytes()[:-9])
     worker, results = make_sidecar(run)
-    assert [worker.do_newest() for _ in range(3)] == [True, False, False]
+    assert [worker.do_next() for _ in range(3)] == [True, False, False]
     assert told(results) == [("passed over", None, None), ("evaluation", 3, 0)]
     assert results[0]["file"] == str(newest)
     assert "00000005.safetensors is truncated or damaged" in results[0]["why"]
     add(run, 5)  # written anew, as after a resume
-    assert worker.do_newest()
+    assert worker.do_next()
     assert told(results[2:]) == [("evaluation", 5, 0)]
 
 
@@ -134,7 +153,7 @@ def test_one_without_its_json_is_passed_over(tmp_path: Path, damaged: bool) -> N
     if damaged:
         (run / "checkpoints" / "00000005.json").write_text("{}")
     worker, results = make_sidecar(run)
-    assert [worker.do_newest(), worker.do_newest()] == [True, False]
+    assert [worker.do_next(), worker.do_next()] == [True, False]
     said = [("passed over", None, None)] if damaged else []  # otherwise quietly
     assert told(results) == [*said, ("evaluation", 3, 0)]
 
@@ -151,7 +170,7 @@ def test_one_that_is_deleted_while_it_is_read_is_passed_over_quietly(
 
     monkeypatch.setattr(sidecar, "load", late)
     worker, results = make_sidecar(run)
-    assert worker.do_newest()
+    assert worker.do_next()
     assert told(results) == [("evaluation", 3, 0)]
 
 
@@ -159,7 +178,7 @@ def test_a_run_without_checkpoints_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar, "POLL_SECONDS", 0.01)
-    assert not make_sidecar(tmp_path / "not made yet")[0].do_newest()
+    assert not make_sidecar(tmp_path / "not made yet")[0].do_next()
     run = make_run(tmp_path)
     results: list[Any] = []
     asked: list[int] = []
@@ -207,7 +226,7 @@ def test_checkpoints_that_came_and_went_during_a_game_are_counted_too(
 
     while_playing(monkeypatch, training_goes_on)
     worker, results = make_sidecar(run)
-    assert [worker.do_newest() for _ in range(3)] == [True, True, False]
+    assert [worker.do_next() for _ in range(3)] == [True, True, False]
     assert told(results) == [("evaluation", 3, 0), ("evaluation", 7, 3)]
 
 
@@ -233,7 +252,7 @@ def test_when_the_run_ends_nothing_more_is_done(
 
     worker = Sidecar(run, not record, record, results.append, until, 30.0)
     with pytest.raises(RunEnded):
-        worker.do_newest()
+        worker.do_next()
     Sidecar(run, not record, record, results.append, until).work()
     assert results == []
     left = [path for name in ("eval", "videos") for path in (run / name).glob("*")]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from helpers.hosts import LONG, Hosts, cells, lines, needs_root, ray_cluster, wait_for
@@ -69,3 +71,35 @@ def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
     for name in missed():
         assert f"{name} on {victim.name} (process " in err
     assert victim.name not in {line["host"] for line in told("back") if line["what"] in missed()}
+
+
+def test_evaluator_and_recorder_live_on_another_host(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = [sys.executable, "-m", "colobus", "train", "dba3c-catch", "--out", run, "--cpus", 0.5]
+    words += ["--evaluator", "--recorder", "--record-length", 2, "--sidecars-apart", "--every"]
+    words += ["--keep-checkpoints", 0, "--checkpoint-seconds", 5, "--minutes", 20, "--no-finish"]
+    words += ["--until-score", 2, "--no-tensorboard", "--on", "ray", "--silence", SILENCE]
+    where = {1: set[int](), 2: set[int]()}  # processes of sidecars, by host
+
+    def both() -> bool:
+        assert program.poll() is None, program.communicate()
+        for number, host in enumerate(hosts, 1):
+            for pid in host.processes():
+                with suppress(psutil.NoSuchProcess):
+                    where[number] |= {pid} if "follow" in psutil.Process(pid).cmdline() else set()
+        made = [len(list(run.glob(what))) for what in ("eval/*.json", "videos/*.mp4")]
+        return min(made) >= 2
+
+    with Hosts(2) as hosts, ray_cluster(hosts, cpus=3) as cluster:
+        program = hosts[0].run([*words, "--address", cluster.address], cluster.environment)
+        wait_for(both, LONG)
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=LONG)
+        assert program.returncode == 130, err
+        wait_for(lambda: not any(map(psutil.pid_exists, where[2])))  # nothing of them is left
+    assert not where[1]
+    assert where[2]
+    assert f"follow {run} --once --every" in out
+    first = sorted(int(path.stem) for path in (run / "checkpoints").glob("*.json"))[:2]
+    done = sorted(json.loads(path.read_text())["version"] for path in run.glob("eval/*.json"))
+    assert done[:2] == first

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ import psutil
 import pytest
 
 from colobus.core.checkpoint import newest_checkpoint, write_checkpoint
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, Lost
 from colobus.core.types import Version
 from colobus.experiment.check import check
 from colobus.experiment.presets import PRESETS, preset, with_target
 from colobus.experiment.settings import Experiment, Sidecars
 from colobus.roles.tracker import StopRule, TrackerSettings
+from colobus.runtime.api import Done
+from colobus.runtime.host import Errander
 from colobus.training import sidecars as follow
 from colobus.training.run import train
 from colobus.training.sidecars import SidecarProcesses
@@ -44,6 +46,10 @@ def wait_for(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < until, "it never came"
         time.sleep(0.02)
+
+
+def fail(result: object) -> None:
+    raise AssertionError(f"{result} was told")
 
 
 def children() -> list[psutil.Process]:
@@ -94,6 +100,67 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Pa
         assert len(versions) + sum(r["skipped"] for r in kind) == 3  # done or counted
     assert (tmp_path / "eval" / "follow.log").read_text() == ""
     assert (tmp_path / "videos" / "follow.log").read_text() == ""
+
+
+@pytest.mark.processes
+def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(tmp_path: Path) -> None:
+    """The errands are done here; the second one is lost, and after the third its source is gone."""
+    run = tmp_path / "run"
+    experiment = write_run(run)
+    pair = [run / "checkpoints" / f"00000009.{suffix}" for suffix in ("safetensors", "json")]
+    sent: list[list[str]] = []
+    results: list[Any] = []
+
+    class Near:
+        def __call__(self, words: Sequence[str], files: Mapping[str, bytes]) -> Done:
+            sent.append(sorted(Path(name).name for name in files))
+            if len(sent) == 2:
+                raise Lost("its host is gone")
+            done = Errander().run(words, files)
+            for path in pair if len(sent) == 3 else []:
+                path.unlink()
+            return done
+
+        def close(self) -> None:
+            pass
+
+    wanted = Sidecars(evaluator=True, every=True)
+    with SidecarProcesses(run, wanted, results.append, lambda _: Near()) as sidecars:
+        wait_for(lambda: len(results) == 1)
+        add(run, experiment, 9)
+        wait_for(lambda: len(results) == 2)
+        assert sidecars.dead() == "the evaluator was lost (its host is gone); begun again"
+        assert sidecars.dead() == ""
+    first, second = (["config.json", f"0000000{n}.json", f"0000000{n}.safetensors"] for n in (7, 9))
+    assert sent == [sorted(first), sorted(second), sorted(second)]
+    assert [(r["version"], r["skipped"]) for r in results] == [(7, 0), (9, 0)]
+    for result in results:
+        saved = json.loads(Path(result["file"]).read_text())
+        assert Path(result["file"]).parent == run / "eval"
+        assert (result["mean"], len(saved["scores"])) == (saved["mean"], 50)
+    assert all(path.exists() for path in pair)  # it may be the best
+    assert "--once --every --no-record" in " ".join(sidecars.idle())
+
+
+@pytest.mark.processes
+def test_what_one_that_is_apart_cannot_use_is_told(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    (tmp_path / "checkpoints" / "00000007.safetensors").write_bytes(b"damaged")
+
+    class Near:
+        def __call__(self, words: Sequence[str], files: Mapping[str, bytes]) -> Done:
+            return Errander().run(words, files)
+
+        def close(self) -> None:
+            pass
+
+    said = ""
+    wanted = Sidecars(recorder=True)
+    with SidecarProcesses(tmp_path, wanted, fail, lambda _: Near()) as sidecars:
+        while not said:
+            said = sidecars.dead()
+            time.sleep(0.05)
+    assert said.startswith("the recorder could not use 00000007.safetensors: colobus: no ")
 
 
 @pytest.mark.processes

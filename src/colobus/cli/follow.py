@@ -1,4 +1,4 @@
-"""``colobus follow``: evaluate and film a run's newest checkpoints while it learns."""
+"""``colobus follow``: evaluate and film the checkpoints of a run while it learns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LENGTH = 120.0
 
 @dataclass(frozen=True)
 class Follow:
-    """Evaluate and film a run's newest checkpoints as it learns."""
+    """Evaluate and film the checkpoints of a run as it learns: the newest each time, or --every."""
 
     run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
     """Folder of the run."""
@@ -39,8 +39,11 @@ class Follow:
     """Film the games of each checkpoint; saved in RUN/videos."""
     record_length: Annotated[float, POSITIVE] = LENGTH
     """Seconds of each film."""
+    every: bool = False
+    """Process each complete checkpoint that is there, the oldest first, and not only the newest."""
     once: bool = False
-    """Process the newest complete checkpoint and exit, instead of going on until Ctrl-C."""
+    """Process the newest complete checkpoint (with --every: all of them) and exit, instead of going
+    on until Ctrl-C."""
     json: bool = False
     """Print one JSON object per line and result on stdout; all else goes to stderr."""
 
@@ -116,18 +119,21 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
         is_over,
         record_seconds=flags.record_length,
         evaluate_minutes=flags.evaluate_minutes,
+        every=flags.every,
     )
     if not flags.once:
         sidecar.work()
         return
     newest, _, _ = newest_checkpoint(flags.run / CHECKPOINTS)
     try:
-        if not sidecar.do_newest():
+        if not sidecar.do_next():
             if not sidecar.has_usable():
                 raise ColobusError(f"no checkpoint of {flags.run} can be used; see the lines above")
             printer.line(
                 f"{newest.name} is done already: see {flags.run}/{EVALUATIONS} and /{VIDEOS}"
             )
+        while flags.every and sidecar.do_next():
+            pass
     except RunEnded:
         return
 

@@ -1,7 +1,8 @@
 """A sidecar of a training: it evaluates or films checkpoints, in a process of low priority.
 
-It takes the newest complete checkpoint, plays full games with it by a named protocol or films it,
-counts the checkpoints that it skipped, and begins again. It only reads checkpoints, so training
+It takes the newest complete checkpoint (or with ``every`` the oldest that is not done), plays full
+games with it by a named protocol or films it, counts the checkpoints that it skipped, and begins
+again. It only reads checkpoints, so training
 never waits for it. ``colobus follow`` is its command, `colobus.training.sidecars` starts it.
 """
 
@@ -40,7 +41,7 @@ class RunEnded(Exception):
 
 
 class Sidecar:
-    """Evaluates and films the newest complete checkpoint of a run, until the run is over.
+    """Evaluates and films complete checkpoints of a run, until the run is over.
 
     ``say`` takes a dict for each result:
 
@@ -61,6 +62,7 @@ class Sidecar:
         record_seconds: length of each film; it shows one game after another.
         protocol: name in `protocols.PROTOCOLS`; films use its policy and stuck guard.
         evaluate_minutes: after so many an evaluation begins no further game (0: it plays all).
+        every: do each checkpoint, the oldest first, and not only the newest.
 
     Raises:
         ColobusError: if there is no such protocol. While it works, if the protocol does not suit
@@ -78,6 +80,7 @@ class Sidecar:
         record_seconds: float = 120.0,
         protocol: str = "dba3c",
         evaluate_minutes: float = 0.0,
+        every: bool = False,
     ) -> None:
         find_protocol(protocol)
         self._folder = run / CHECKPOINTS
@@ -87,6 +90,7 @@ class Sidecar:
             self._jobs.append(_EvaluationJob(run, protocol, evaluate_minutes))
         if record:
             self._jobs.append(_FilmJob(run, record_seconds, protocol))
+        self._every = every
         self._seen: set[str] = set()
         self._listed_at = 0.0
         self._damaged: set[tuple[str, int]] = set()
@@ -94,28 +98,31 @@ class Sidecar:
         self._last = max(done, default="")
 
     def work(self) -> None:
-        """Do each newest checkpoint until the run is over."""
+        """Do each checkpoint that is next until the run is over."""
         try:
             while not self._run_ended():
-                end = time.monotonic() if self.do_newest() else time.monotonic() + POLL_SECONDS
+                end = time.monotonic() if self.do_next() else time.monotonic() + POLL_SECONDS
                 while not self._run_ended() and time.monotonic() < end:
                     time.sleep(POLL_SECONDS / 5)
         except RunEnded:
             return
 
-    def do_newest(self) -> bool:
-        """Do the missing jobs of the newest complete checkpoint; return whether there were any.
+    def do_next(self) -> bool:
+        """Do the missing jobs of the checkpoint that is next; return whether there were any.
 
         Raises:
             RunEnded: if the run ends meanwhile.
         """
         self._list_checkpoints()
-        for path in by_age(self._folder):
+        newest_first = by_age(self._folder)
+        for path in reversed(newest_first) if self._every else newest_first:
             stamp = _completed_at(path)
             if stamp is None or (path.name, stamp) in self._damaged:
                 continue
             try:
                 todo = self._todo(path)
+                if not todo and self._every:
+                    continue
                 if not todo:
                     return False
                 agent = load(path)

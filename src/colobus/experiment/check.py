@@ -116,6 +116,10 @@ def check(experiment: Experiment) -> None:
         check_fields(settings, partial(flag, group=group))
     for name in ("seed", "deterministic"):
         read(hints_of(Experiment)[name], getattr(experiment, name), flag, name)
+    if experiment.sidecars.every and experiment.tracker.keep_checkpoints:
+        raise ColobusError(
+            "--every: checkpoints would be deleted before their turn; add --keep-checkpoints 0"
+        )
     if experiment.stop.until_evaluated is not None and not experiment.sidecars.evaluator:
         goal = shown(experiment.stop.until_evaluated)
         raise ColobusError(f"--until-evaluated {goal}: the run has no evaluator; add --evaluator")

@@ -41,6 +41,15 @@ class Sidecars:
         float, Range(0), OnlyWith("with --evaluator", lambda sidecars: sidecars.evaluator)
     ] = 0.0
     """Begin no further game of an evaluation after so many minutes (0: play all 50)."""
+    every: Annotated[
+        bool,
+        OnlyWith(
+            "with --evaluator or --recorder",
+            lambda sidecars: sidecars.evaluator or sidecars.recorder,
+        ),
+    ] = False
+    """Evaluate and film every checkpoint, the oldest first, and not only the newest; wants
+    --keep-checkpoints 0."""
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,30 @@ class Passive(Protocol):
         """Stop answering: callers that wait in the role get `colobus.core.errors.Closed`."""
 
 
+class Done(NamedTuple):
+    """How a command went that another host did."""
+
+    code: int
+    out: str
+    err: str
+    files: dict[str, bytes]  # that it has made, by their places in its folder
+
+
+class Errand(Protocol):
+    """Has commands done on another host, one at a time."""
+
+    def __call__(self, words: Sequence[str], files: Mapping[str, bytes]) -> Done:
+        """Run ``colobus WORDS`` there, in a folder with these files.
+
+        Raises:
+            Closed: if `close` was called meanwhile.
+            Lost: if that host is gone; the next errand goes to another.
+        """
+
+    def close(self) -> None:
+        """End it, with what it does."""
+
+
 def nothing() -> None:
     """Do nothing."""
 

@@ -38,6 +38,9 @@ class Cluster:
     silence: Annotated[float, Range(1, 86_400)] = 4.0
     """Seconds without an answer after which a process counts as frozen and is replaced (twice
     that before its first finished step)."""
+    sidecars_apart: bool = False
+    """Have evaluator and recorder on another host than the command's: each asks for --cpus there,
+    is sent checkpoints, and sends evaluations and films back."""
     shrink: bool = False
     """While more workers are lost than there are backups, a step takes the gradients of those
     left; else it waits until the lost are back."""

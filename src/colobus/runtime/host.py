@@ -9,17 +9,22 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
 
 from colobus.core.errors import Closed, ColobusError, Deadline, RoleFailed
 from colobus.core.timing import PIECE_SECONDS, Condition, NotYet, PatientCall, wait_for
-from colobus.runtime.api import RoleState
+from colobus.runtime.api import Done, RoleState
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.system import describe_machine, keep_freed_memory
 from colobus.runtime.threads import Threads
@@ -40,6 +45,9 @@ Call = Callable[[Request], Any]
 
 VERSIONS = ("python", "colobus", "torch", "ale-py", "numpy")
 """What all hosts must have in the same version."""
+
+LOOK_SECONDS = 0.05
+"""Seconds between two looks whether a command has ended."""
 
 END_SECONDS = 1.0
 """How long the threads of an earlier incarnation have to end. One that waits for a lost process
@@ -210,3 +218,40 @@ def versions() -> dict[str, str]:
     """Return the installed versions of `VERSIONS`."""
     machine = describe_machine()
     return {name: str(machine[name]) for name in VERSIONS}
+
+
+class Errander:
+    """Runs commands of Colobus in a process of a cluster, one at a time."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[str] | None = None
+
+    def run(self, words: Sequence[str], files: Mapping[str, bytes]) -> Done:
+        """Run ``colobus WORDS`` in a temporary folder with these files; return what it has made."""
+        with TemporaryDirectory(prefix="colobus-errand-") as name:
+            folder, made = Path(name), dict[str, bytes]()
+            for file, data in files.items():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).write_bytes(data)
+            words = [*words, "--parent", str(os.getpid())]  # it ends if this process does
+            self._child = child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "colobus.cli.main", *words],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
+            out, err = child.communicate()
+            for path in folder.rglob("*"):
+                if path.is_file() and (file := path.relative_to(folder).as_posix()) not in files:
+                    made[file] = path.read_bytes()
+        self._child = None
+        return Done(child.returncode, out, err, made)
+
+    def stop(self) -> None:
+        """End the command, if there is one, and wait until its folder is gone."""
+        if self._child is not None:
+            self._child.terminate()
+        while self._child is not None:
+            time.sleep(LOOK_SECONDS)

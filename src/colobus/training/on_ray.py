@@ -20,7 +20,7 @@ from colobus.experiment.memory import check_cluster_memory, check_limits
 from colobus.experiment.settings import Experiment, flag
 from colobus.roles.tracker import Status, Tracker
 from colobus.runs.folder import CHECKPOINTS, EVENTS
-from colobus.runtime.api import Runtime
+from colobus.runtime.api import Errand, Runtime
 from colobus.runtime.devices import ON_CPU, Devices, Placement, find_device, place, prepare
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster, Hosts
@@ -45,6 +45,11 @@ class OnRay(Launcher):
     def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
         """Return the devices of a run for which a Ray of this machine's own has room."""
         check_fields(self._cluster, flag)
+        beside = experiment.sidecars
+        if self._cluster.sidecars_apart and not (beside.evaluator or beside.recorder):
+            raise ColobusError(
+                "--sidecars-apart: has an effect only with --evaluator or --recorder"
+            )
         placement = place(devices, on_ray=True)
         check_limits(experiment, self._cluster, placement, resumed)
         return placement
@@ -78,6 +83,14 @@ class OnRay(Launcher):
                     "Ray's token authentication is off (RAY_AUTH_MODE): whoever reaches a port of "
                     "the cluster can run code on it"
                 )
+
+    def elsewhere(self, what: str, log: Log) -> Errand | None:
+        """Return what sends the errands of a sidecar to another host, if they are to be apart."""
+        if not self._cluster.sidecars_apart:
+            return None
+        from colobus.runtime.ray.errands import Errands
+
+        return Errands(what, self._cluster.cpus, log)
 
     def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[RoleGraph, Runtime]:
         """Place the processes in the cluster.

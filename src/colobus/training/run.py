@@ -192,7 +192,12 @@ class Run:
         saver = saver_of(self.experiment, graph, runtime, self.start.version, self.log)
         wanted = self.experiment.sidecars
         interrupted = stuck = lost = False
-        sidecars = SidecarProcesses(self.folder, wanted, lambda news: self._hear(news, tracker))
+        sidecars = SidecarProcesses(
+            self.folder,
+            wanted,
+            lambda news: self._hear(news, tracker),
+            lambda name: self.launcher.elsewhere(name, self.log),
+        )
         try:
             self._start(runtime, resumed)
             with sidecars:

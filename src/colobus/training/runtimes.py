@@ -19,7 +19,7 @@ from colobus.experiment.settings import Experiment
 from colobus.roles.tracker import Status
 from colobus.runs.config import Config
 from colobus.runs.folder import EVENTS
-from colobus.runtime.api import Runtime
+from colobus.runtime.api import Errand, Runtime
 from colobus.runtime.devices import Devices, Placement, place, prepare
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster, Hosts
@@ -77,6 +77,10 @@ class Launcher:
 
     def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
         """Join the processes of others, if there are any, until the stack is left."""
+
+    def elsewhere(self, what: str, log: Log) -> Errand | None:
+        """Return what sends the errands of a sidecar to another host; None: it is a child here."""
+        return None
 
     def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[RoleGraph, Runtime]:
         """Return the graph of the roles, and the runtime that will run them.

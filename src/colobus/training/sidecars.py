@@ -16,10 +16,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from colobus.core.checkpoint import list_checkpoints
+from colobus.core.checkpoint import by_age, is_there, list_checkpoints, read_about
+from colobus.core.errors import Closed, ColobusError, Lost
+from colobus.core.files import write_whole
 from colobus.core.program import program
 from colobus.experiment.settings import Sidecars
-from colobus.runs.folder import CHECKPOINTS, EVALUATIONS, VIDEOS
+from colobus.runs.folder import CHECKPOINTS, CONFIG, EVALUATIONS, VIDEOS, film_file
+from colobus.runtime.api import Done, Errand
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks for checkpoints that are sent to another host."""
 
 END_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL to a sidecar."""
@@ -43,26 +49,41 @@ class SidecarProcesses:
         wanted: which of them, and the length of films.
         heard: called with each result of `colobus.evaluation.sidecar.Sidecar`, on a thread of each
             process.
+        elsewhere: returns what sends the errands of one of them to another host; None: it is a
+            process here.
     """
 
-    def __init__(self, run: Path, wanted: Sidecars, heard: Heard) -> None:
-        self._run, self._wanted, self._heard = run, wanted, heard
-        self._children: list[_Child] = []
+    def __init__(
+        self,
+        run: Path,
+        wanted: Sidecars,
+        heard: Heard,
+        elsewhere: Callable[[str], Errand | None] = lambda _: None,
+    ) -> None:
+        self._run, self._wanted, self._heard, self._elsewhere = run, wanted, heard, elsewhere
+        self._children: list[_Child | _Away] = []
         self._idle: list[str] = []  # names of those that ended without a result
         self._none = True  # there was no checkpoint for them
+        self._names: list[str] = []  # of all that there were
 
     def __enter__(self) -> SidecarProcesses:
         try:
             for name, folder in (("evaluator", EVALUATIONS), ("recorder", VIDEOS)):
                 if getattr(self._wanted, name):
-                    run = str(self._run.absolute())  # its name may begin with a dash
-                    words = [run, ONLY[name], "--json", "--trust", "--parent", str(os.getpid())]
+                    words = [ONLY[name], "--json", "--trust"]
                     if name == "recorder":
                         words += ["--record-length", str(self._wanted.record_length)]
                     else:
                         words += ["--evaluate-minutes", str(self._wanted.evaluate_minutes)]
                     log = self._run / folder / "follow.log"
-                    self._children.append(_Child(name, words, log, self._heard))
+                    if errand := self._elsewhere(name):
+                        given = (self._run, words, log, self._wanted.every, errand, self._heard)
+                        self._children.append(_Away(name, *given))
+                        continue
+                    run = str(self._run.absolute())  # its name may begin with a dash
+                    words += ["--every"] if self._wanted.every else []
+                    words += ["--parent", str(os.getpid())]
+                    self._children.append(_Child(name, [run, *words], log, self._heard))
         except BaseException:
             self.__exit__()
             raise
@@ -72,10 +93,11 @@ class SidecarProcesses:
         children, self._children = self._children, []
         self._none = not list_checkpoints(self._run / CHECKPOINTS)
         for child in children:
-            child.process.terminate()
+            child.stop()
         end = time.monotonic() + END_SECONDS
         for child in children:
             child.end(max(end - time.monotonic(), 0.0))
+        self._names = [child.name for child in children]
         self._idle = [child.name for child in children if not (child.results or child.told)]
 
     def dead(self) -> str:
@@ -86,6 +108,10 @@ class SidecarProcesses:
         """Return a line about each process that ended without a result, after the run's end."""
         if not list_checkpoints(self._run / CHECKPOINTS):
             return []
+        if self._wanted.every:
+            again = f"{program()} follow {self._run} --once --every"
+            only = "" if len(self._names) > 1 else f" {ONLY[self._names[0]]}"
+            return [f"checkpoints that were not evaluated or filmed yet are by: {again}{only}"]
         why = "there was no checkpoint" if self._none else "it was not done with one"
         return [
             f"the {name} has nothing to show: {why} before the end of the run; for the last "
@@ -113,6 +139,10 @@ class _Child:
             )
         self._reader = threading.Thread(target=self._read, name=f"hears the {name}", daemon=True)
         self._reader.start()
+
+    def stop(self) -> None:
+        """Ask the process to end."""
+        self.process.terminate()
 
     def dead(self) -> str:
         """Return a line about the end of the process, once; "" before and afterwards."""
@@ -145,3 +175,111 @@ class _Child:
                     continue
                 self.results += result.get("kind") != "passed over"
                 self._heard(result)
+
+
+class _Away:
+    """A sidecar on another host, and the thread that sends it one checkpoint after the other."""
+
+    def __init__(
+        self,
+        name: str,
+        run: Path,
+        words: Sequence[str],
+        log: Path,
+        every: bool,
+        errand: Errand,
+        heard: Heard,
+    ) -> None:
+        self.name, self.told, self.results = name, False, 0
+        self._run, self._words, self._log, self._every = run, words, log, every
+        self._errand, self._heard = errand, heard
+        self._known: set[tuple[str, int]] = set()  # checkpoints, by name and time
+        self._lines: list[str] = []  # that `dead` has not returned yet
+        self._over = threading.Event()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._thread = threading.Thread(target=self._work, name=f"sends the {name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        self._over.set()
+        self._errand.close()
+
+    def end(self, patience: float) -> None:
+        """Wait at most ``patience`` seconds for it to end."""
+        self._thread.join(patience)
+
+    def dead(self) -> str:
+        """Return a line about what went wrong there, once; "" if nothing did."""
+        return self._lines.pop(0) if self._lines else ""
+
+    def _work(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            try:
+                self._send_next()
+            except Closed:
+                return
+            except FileNotFoundError:
+                continue  # it was deleted meanwhile
+            except (ColobusError, OSError) as error:
+                self._lines.append(f"the {self.name} passes over a checkpoint: {error}")
+
+    def _send_next(self) -> None:
+        """Have the next checkpoint evaluated or filmed, if there is one."""
+        if not (found := self._next()):
+            return
+        path, skipped = found
+        words, files = self._packed(path)
+        try:
+            done = self._errand(words, files)
+        except Lost as error:
+            self._lines.append(f"the {self.name} was lost ({error}); begun again")
+            self._known.discard(_stamp(path))
+            return
+        if not is_there(path):  # deleted, and may be the best
+            done.files.update({name: files[name] for name in files if CHECKPOINTS in name})
+        self._take(path, skipped, done)
+
+    def _next(self) -> tuple[Path, int] | None:
+        """Return a checkpoint for it, and how many are skipped."""
+        paths = filter(is_there, by_age(self._run / CHECKPOINTS))
+        new = [path for path in paths if _stamp(path) not in self._known]
+        if not new:
+            return None
+        if self._every:
+            self._known.add(_stamp(new[-1]))
+            return new[-1], 0
+        self._known |= set(map(_stamp, new))
+        return new[0], len(new) - 1
+
+    def _packed(self, path: Path) -> tuple[list[str], dict[str, bytes]]:
+        """Return the words and files of an errand: the checkpoint, and what there is of it."""
+        steps = read_about(path).steps
+        wanted = [self._run / CONFIG, path, path.with_suffix(".json")]
+        wanted += (self._run / EVALUATIONS).glob(f"{steps}-*.json")
+        files = {one.relative_to(self._run).as_posix(): one.read_bytes() for one in wanted}
+        if (film := film_file(self._run, steps)).exists():
+            files[film.relative_to(self._run).as_posix()] = b""
+        return ["follow", ".", "--once", *self._words], files
+
+    def _take(self, path: Path, skipped: int, done: Done) -> None:
+        """Take what an errand has made and said."""
+        for file, data in done.files.items():
+            (self._run / file).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._run / file, data)
+        for line in done.out.splitlines():
+            result = json.loads(line)
+            self.results += result.get("kind") != "passed over"
+            where = {"file": str(self._run / result["file"]), "skipped": skipped}
+            self._heard(result | where)
+        if done.code:
+            self.told = True
+            last = (done.err.strip().splitlines() or ["it wrote no message"])[-1]
+            self._lines.append(f"the {self.name} could not use {path.name}: {last}")
+        with self._log.open("a", encoding="utf-8") as log:
+            log.write(done.err)
+
+
+def _stamp(path: Path) -> tuple[str, int]:
+    """Return what tells a checkpoint from one of the same version that was written before."""
+    return path.name, path.with_suffix(".json").stat().st_mtime_ns
