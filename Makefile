@@ -119,7 +119,7 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.cluster: $(STAMP)
 	@echo "installing Ray"
-	$(PIP) --quiet -e ".[cluster]"
+	$(PIP) --quiet -e ".[cluster,jobs]"
 	@if test "$$(id -u)" = 0 && ! { command -v ip && command -v slurmctld; } >/dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq iproute2 \
 	    munge slurm-client slurmctld slurmd; fi

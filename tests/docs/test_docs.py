@@ -244,8 +244,9 @@ def test_the_flags_that_pages_mention_exist() -> None:
     known |= {"--logdir"}  # of tensorboard
     known |= {"--index-url"}  # of pip
     known |= {"--build-arg", "--file", "--network", "--rm", "--tag", "--user"}  # of podman
-    known |= {"--userns", "--volume"}  # of podman, too
+    known |= {"--userns", "--volume", "--shm-size"}  # of podman, too
     known |= {"--exclusive", "--nodes", "--requeue", "--signal"}  # of Slurm
+    known |= {"--submission-id", "--no-wait", "--runtime-env-json", "--follow"}  # of ray job
     known |= {"--bundles", "--chaos", "--epsilon", "--gpus", "--passes"}  # of version 0.1
     known |= {"--local-dir"}  # of the command of a hub
     mentioned = {
@@ -471,7 +472,7 @@ def test_exit_codes_are_those_of_the_errors() -> None:
     listed = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
     errors = [e for e in vars(colobus.core.errors).values() if isinstance(e, type)]
     assert listed == {0, *(e.exit_code for e in errors if hasattr(e, "exit_code"))}
-    assert re.search(r"^\| 129, 130, 131, 143 \|", text, re.MULTILINE)
+    assert re.search(r"^\| 129, 130, 131, 138, 143 \|", text, re.MULTILINE)
 
 
 LICENCES = {

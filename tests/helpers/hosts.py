@@ -258,8 +258,11 @@ class Cluster:
 
 
 @contextmanager
-def ray_cluster(hosts: Sequence[Host], cpus: int) -> Iterator[Cluster]:
-    """Run Ray with ``cpus`` CPUs on each host, the first being the head; kill all in the end."""
+def ray_cluster(hosts: Sequence[Host], cpus: int, jobs: bool = False) -> Iterator[Cluster]:
+    """Run Ray with ``cpus`` CPUs on each host, the first being the head; kill all in the end.
+
+    With ``jobs`` the head's dashboard takes jobs, at port 8265 of its address.
+    """
     token = hosts[0].folder.parent / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
@@ -277,7 +280,8 @@ def ray_cluster(hosts: Sequence[Host], cpus: int) -> Iterator[Cluster]:
     cluster = Cluster(f"{hosts[0].address}:6379", environment)
     start = [Path(sys.executable).with_name("ray"), "start", f"--num-cpus={cpus}", "--num-gpus=0"]
     start += ["--object-store-memory=100000000"]
-    head = ["--head", "--port=6379", "--include-dashboard=false", "--no-monitor"]
+    head = ["--head", "--port=6379", f"--include-dashboard={str(jobs).lower()}", "--no-monitor"]
+    head += ["--dashboard-host=0.0.0.0"] if jobs else []
     try:
         for host in hosts:  # `ray start` returns when the cluster knows of the host
             role = head if host is hosts[0] else [f"--address={cluster.address}"]
