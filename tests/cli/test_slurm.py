@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from colobus.cli.main import run
+from helpers.players import write_run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm.sh"
 
@@ -50,7 +51,13 @@ def test_the_words_of_the_training_are_kept_and_no_others() -> None:
     text = Path("a b/it's.sh").read_text()
     kept = "dba3c-pong --env ALE/Pong-v5 --device cuda --until-score=-3"
     assert f'    colobus train {kept} "$@" \\\n' in text
-    for line in ("nodes=2", "partition=gpu,long", "gpus-per-node=1", "time=0:55:00"):
+    for line in (
+        "job-name=it-s",
+        "nodes=2",
+        "partition=gpu,long",
+        "gpus-per-node=1",
+        "time=0:55:00",
+    ):
         assert f"\n#SBATCH --{line}\n" in text
     shown = ["/bin/bash", "-c", text.partition("head=$(")[0] + 'echo "$run"']
     assert subprocess.run(shown, capture_output=True, text=True).stdout == "a b/it's\n"
@@ -65,6 +72,9 @@ def test_each_job_has_a_folder_of_its_own(capsys: pytest.CaptureFixture[str]) ->
     Path("runs/catch-1.sh").unlink()
     assert [run(again), run(again)] == [0, 0]
     assert "--file runs/catch-1.sh: is another job; delete it" in capsys.readouterr().err
+    write_run(Path("old"))  # of Catch
+    assert run(["slurm", "pong", "--out", "old"]) == 2
+    assert "--out old: is a run of " in capsys.readouterr().err
 
 
 @pytest.mark.processes
@@ -99,6 +109,8 @@ def test_a_job_is_handed_in(says: Say, capsys: pytest.CaptureFixture[str]) -> No
         ("--resume runs/x", "--resume: name the run's folder by --out"),
         ("--seeds 3", "--seeds: a job trains once"),
         ("--partition a;b", "--partition a;b: is no name of Slurm"),
+        ("--device cuda", "--device cuda: the job asks for no GPU; add --gpus-per-node 1"),
+        ("--out .", "--out .: the job is named like the run; name a new folder"),
         ("--workers 0.5", "--workers 0.5: not a whole number"),
         ("--file /dev/null/x", "--file /dev/null/x: its folder is a file"),
     ],

@@ -19,7 +19,9 @@ from colobus.cli.show import imagined_start
 from colobus.cli.train import Train
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
-from colobus.runs.folder import free_folder, job_of
+from colobus.runs.config import read_config
+from colobus.runs.folder import free_folder, is_run, job_of, slug
+from colobus.runtime.devices import is_gpu
 from colobus.runtime.groups import ACTIVE, ROUNDING, group_processes
 from colobus.training.runtimes import RuntimeName
 from colobus.training.topology import make_graph
@@ -74,7 +76,7 @@ def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     wanted = resolve(Slurm, "slurm", args)
     flags: Slurm = wanted.flags
-    _check(flags, args)
+    _check(wanted, args)
     run = flags.out or free_folder(wanted.name)
     file = flags.file or job_of(run)
     text = job(flags, run, file, args)
@@ -94,7 +96,7 @@ def main(args: Sequence[str]) -> int:
         return 0
     number = submit(file)
     printer.line(
-        f"job {number} is handed in: it trains in {run}, and prints into {run.name}.out; "
+        f"job {number} is handed in: it trains in {run}, and prints into {slug(run.name)}.out; "
         f"squeue --job {number} shows it, scancel {number} ends it"
     )
     return 0
@@ -112,7 +114,7 @@ def job(flags: Slurm, run: Path, file: Path, args: Sequence[str]) -> str:
     more = {"partition": flags.partition, "account": flags.account}
     more["gpus-per-node"] = str(flags.gpus_per_node or "")
     values = {
-        "name": run.name,
+        "name": slug(run.name),
         "nodes": str(flags.nodes),
         "time": TIMES.get(flags.time, flags.time),
         "more": "\n".join(f"#SBATCH --{name}={value}" for name, value in more.items() if value),
@@ -191,8 +193,9 @@ def submit(file: Path) -> str:
     return told.stdout.strip().partition(";")[0]
 
 
-def _check(flags: Slurm, args: Sequence[str]) -> None:
+def _check(wanted: Wanted, args: Sequence[str]) -> None:
     """Raise ColobusError for what a job cannot have."""
+    flags: Slurm = wanted.flags
     given = {word.partition("=")[0] for word in args}
     for name, what in REFUSED.items():
         if flag_of(name) in given:
@@ -205,3 +208,11 @@ def _check(flags: Slurm, args: Sequence[str]) -> None:
         if not re.fullmatch(r"[\w.,@+-]*", value := getattr(flags, name)):
             raise ColobusError(f"--{name} {value}: is no name of Slurm")
     cluster_of(replace(flags, on="ray"))
+    if is_gpu(flags.devices.device) and not flags.gpus_per_node:
+        raise ColobusError(
+            f"--device {flags.devices.device}: the job asks for no GPU; add --gpus-per-node 1"
+        )
+    if flags.out and not slug(flags.out.name):
+        raise ColobusError(f"--out {flags.out}: the job is named like the run; name a new folder")
+    if flags.out and is_run(flags.out) and (name := read_config(flags.out).name) != wanted.name:
+        raise ColobusError(f"--out {flags.out}: is a run of {name}; name another folder")
