@@ -88,7 +88,7 @@ class OnRay(Launcher):
         """Return what sends the errands of a sidecar to another host, if they are to be apart."""
         if not self._cluster.sidecars_apart:
             return None
-        from colobus.runtime.ray.errands import Errands
+        from colobus.runtime.ray.remote import Errands
 
         return Errands(what, self._cluster.cpus, log)
 
