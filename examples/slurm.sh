@@ -74,5 +74,6 @@ case $code in
     fi
     ;;
 esac
+scontrol show job "$SLURM_JOB_ID" | grep -q JobState=RUNNING || exit "$code" # it was cancelled
 echo "the run is not over (exit code $code): requeued"
 exec scontrol requeue "$SLURM_JOB_ID"
