@@ -27,6 +27,9 @@ GAMES = 20
 CURVE_SECONDS = 60.0
 """Between two points of the learning curve that is kept."""
 
+MARKS = (60, 120, 300, 600, 1200, 2400, 3600)
+"""Seconds after which networks are kept, if they are."""
+
 
 class Counts:
     """Notes how many steps were learned until when, and with what score.
@@ -35,6 +38,7 @@ class Counts:
         seconds: between the first count and the last that a run should have.
         score: ends the run as soon as it is reached.
         clock: in seconds.
+        keep: folder for networks.
 
     Attributes:
         points: (seconds, steps learned until then), in order.
@@ -47,11 +51,13 @@ class Counts:
         seconds: float,
         score: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        keep: Path | None = None,
     ) -> None:
         self.points: list[tuple[float, int]] = []
         self.scores: list[tuple[float, int, float]] = []
         self.reached: tuple[float, int] | None = None
         self._seconds, self._score, self._clock = seconds, score, clock
+        self._keep, self._kept = keep, 0
 
     def see(self, steps: int, returns: Sequence[float] = ()) -> bool:
         """Note that ``steps`` were learned since the start; return whether that is enough.
@@ -71,6 +77,15 @@ class Counts:
                 self.reached = now, steps
         over = span >= self._seconds or self.reached is not None
         return over and len(self.points) >= LEAST_COUNTS
+
+    def place_to_keep(self, steps: int) -> Path | None:
+        """Return the file for a network, named by seconds and steps, if it is time to keep one."""
+        now = self._clock() - self.points[0][0] if self.points else 0.0
+        due = sum(mark <= now for mark in MARKS)
+        if self._keep is None or due <= self._kept:
+            return None
+        self._kept = due
+        return self._keep / f"{now:.0f}-{steps}.npz"
 
     def about_score(self) -> dict[str, Any]:
         """Return what is reported of the score, nothing if none was asked for."""
@@ -113,6 +128,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     flags.add_argument("--game", default="Pong", help="as in ALE/GAME-v5 (default: Pong)")
     flags.add_argument("--seconds", type=float, default=60.0, help="of counting (default: 60)")
     flags.add_argument("--score", type=float, help="ends the run when training games reach it")
+    flags.add_argument("--keep", type=Path, help="folder for the network after some minutes")
     return flags
 
 

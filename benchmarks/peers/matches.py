@@ -253,7 +253,7 @@ def run_theirs(
         Failed: if it fails, takes too long, or prints no such line.
     """
     script, *words = peer.command(mode)
-    words += ["--game", game.capitalize(), "--seconds", f"{seconds:g}"]
+    words += ["--game", game.title().replace("_", ""), "--seconds", f"{seconds:g}"]
     words += ["--score", f"{score:g}"] if score is not None else []
     with tempfile.TemporaryDirectory() as scratch:
         # a home of its own, because some write into it; nothing of ours on its path

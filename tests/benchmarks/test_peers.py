@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
 from benchmarks.peers import __main__ as peers
-from benchmarks.peers import counting, matches
+from benchmarks.peers import beside, counting, matches
 from colobus.cli.experiment_flags import resolve
 from colobus.cli.train import Train
 from colobus.experiment.check import check
@@ -151,3 +154,43 @@ def test_a_run_of_ours_like_a_peer_can_be(own: Any) -> None:
     assert shape.datapoints % algorithm.minibatch == 0
     assert own.our_words("own", "pong") == ("pong",)
     assert (PEERS / own.script).is_file()
+
+
+@pytest.mark.parametrize("head", ["policy", "q"])
+def test_a_network_of_a_peer_plays_in_ours_as_its_own_layers_do(head: str) -> None:
+    random = np.random.default_rng(1)
+    sizes = {
+        "torso.convolutions.0": (32, 4, 8, 8),
+        "torso.convolutions.1": (64, 32, 4, 4),
+        "torso.convolutions.2": (64, 64, 3, 3),
+        "torso.hidden": (512, 3136),
+        f"heads.{head}": (4, 512),
+    }
+    if head == "policy":
+        sizes["heads.value"] = (1, 512)
+    weights = {}
+    for name, size in sizes.items():
+        weights[f"{name}.weight"] = random.normal(0, 0.05, size).astype(np.float32)
+        weights[f"{name}.bias"] = random.normal(0, 0.1, size[0]).astype(np.float32)
+    seen = random.integers(0, 256, (5, 4, 84, 84), dtype=np.uint8)
+    w = {name: torch.from_numpy(value) for name, value in weights.items()}
+    x = torch.from_numpy(seen) / 255  # as NatureCNN of Stable-Baselines3 goes
+    for layer, stride in enumerate((4, 2, 1)):
+        name = f"torso.convolutions.{layer}"
+        x = functional.conv2d(x, w[f"{name}.weight"], w[f"{name}.bias"], stride).relu()
+    x = (x.flatten(1) @ w["torso.hidden.weight"].T + w["torso.hidden.bias"]).relu()
+    best = (x @ w[f"heads.{head}.weight"].T + w[f"heads.{head}.bias"]).argmax(dim=1)
+    agent = beside.network_of(weights, "breakout")
+    assert agent.act(seen, "greedy").tolist() == best.tolist()
+    assert agent.policy == ("sampled" if head == "policy" else "epsilon")
+
+
+def test_networks_are_kept_once_after_each_mark(tmp_path: Path) -> None:
+    now = [0.0]
+    counts = counting.Counts(600.0, clock=lambda: now[0], keep=tmp_path)
+    places = []
+    for now[0], steps in [(5.0, 0), (64.0, 90), (65.5, 100), (66.0, 110), (400.0, 900)]:
+        places.append(counts.place_to_keep(steps))
+        counts.see(steps)
+    assert places == [None, None, tmp_path / "60-100.npz", None, tmp_path / "395-900.npz"]
+    assert counting.Counts(600.0).place_to_keep(10**6) is None

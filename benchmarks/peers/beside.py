@@ -1,0 +1,130 @@
+"""Ours and others on a game, by score: each learns alone, then all play by the same protocol.
+
+    python -m benchmarks.peers.beside beam_rider                 ours and theirs, ten minutes each
+    python -m benchmarks.peers.beside beam_rider --minutes 60 --only sb3-dqn    one, for an hour
+
+Let nothing else run on the machine meanwhile. Each has its own recipe and seed 1, and keeps its
+network after some minutes (`MARKS`). Then each kept network plays 50 full games by protocol
+``noop`` in one program: ours. A peer's network is Nature's with pixels / 255, which ours has too,
+so its weights are put into a checkpoint of ours; they play as their algorithm does (a policy
+sampled, values with epsilon). Seconds are those since the start of our command, and of a peer since
+its first step. Every network that played is a line in results/beside.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.lib.ledger import NAME, RESULTS, Ledger
+from benchmarks.lib.process import clean, run
+from benchmarks.peers.counting import MARKS
+from benchmarks.peers.matches import PEERS, Peer, install, run_theirs
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.dqn import DQN
+from colobus.core.checkpoint import Checkpoint, list_checkpoints, read_about
+from colobus.core.files import read_lines
+from colobus.core.types import Version
+from colobus.envs.api import GameSettings
+from colobus.evaluation.agent import Agent
+from colobus.evaluation.evaluator import evaluate
+from colobus.experiment.settings import Experiment
+from colobus.nets.network import NetworkSettings
+from colobus.runtime.system import describe_machine
+
+SB3 = {peer.name: peer for peer in PEERS if peer.name == "sb3-ppo"}
+SB3["sb3-dqn"] = replace(SB3["sb3-ppo"], name="sb3-dqn", words=("--algorithm", "dqn"))
+"""Those whose networks can be put into ours."""
+
+GAMES = 50
+
+BOOK = RESULTS / "beside.jsonl"
+
+Kept = tuple[float, int, Agent | Path]
+"""Seconds, steps, and the network."""
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("game")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--only", action="append", choices=[NAME, *SB3])
+    flags = parser.parse_args(args)
+    for name in flags.only or [NAME, *SB3]:
+        with tempfile.TemporaryDirectory() as scratch:
+            learn = ours if name == NAME else partial(theirs, SB3[name])
+            about, kept = learn(flags.game, 60 * flags.minutes, Path(scratch))
+            for seconds, steps, agent in kept:
+                found = evaluate(agent, "noop", GAMES)
+                line = {"system": name, "game": flags.game, "seconds": seconds, "steps": steps}
+                line |= {"mean": found.mean, "standard_error": found.standard_error}
+                line |= {"policy": found.policy, "scores": found.scores, "protocol": "noop"}
+                Ledger(BOOK).append({**line, **about, "machine": describe_machine()})
+                print(f"{name} {flags.game}: {seconds:.0f} s, {steps:,} steps: {found.mean:.1f}")
+
+
+def ours(game: str, seconds: float, scratch: Path) -> tuple[dict[str, Any], Iterator[Kept]]:
+    """Train as a user does; return what is known of it, and the checkpoints of the marks."""
+    folder = scratch / "run"
+    words = ["train", game, "--seed", "1", "--minutes", f"{seconds / 60:g}", "--no-finish"]
+    words += ["--keep-checkpoints", "0", "--checkpoint-seconds", "30", "--out", str(folder)]
+    run(words, scratch / "output.txt")
+    at = [(line["seconds"], line["steps"]) for line in read_lines(folder / "metrics.jsonl")]
+    every = [(read_about(path).steps, path) for path in list_checkpoints(folder / "checkpoints")]
+    found = sorted(
+        (next((s for s, n in at if n >= steps), seconds), steps, path) for steps, path in every
+    )
+    marks = [mark for mark in MARKS if mark <= seconds]
+    kept = dict.fromkeys(min(found, key=lambda one: abs(one[0] - mark)) for mark in marks)
+    return {"command": clean(words, scratch)}, iter(kept)
+
+
+def theirs(
+    peer: Peer, game: str, seconds: float, scratch: Path
+) -> tuple[dict[str, Any], Iterator[Kept]]:
+    """Train a peer; return what it says of itself, and its networks in ours."""
+    keeping = replace(peer, words=(*peer.words, "--keep", str(scratch)))
+    said = run_theirs(install(peer.venv), keeping, "own", game, seconds + 5.0)
+    kept = []
+    for path in scratch.glob("*.npz"):
+        after, steps = map(int, path.stem.split("-"))
+        kept.append((after, steps, network_of(dict(np.load(path)), game)))
+    kept.sort(key=lambda one: one[0])
+    return {name: said[name] for name in ("version", "command")}, iter(kept)
+
+
+def network_of(weights: dict[str, np.ndarray[Any, Any]], game: str) -> Agent:
+    """Return an agent of ours with Nature's network for pixels / 255.
+
+    Args:
+        weights: by the names of our layers, with a policy and a value, or with action values.
+        game: that it plays.
+    """
+    values = "heads.q.weight" in weights
+    actions = len(weights["heads.q.weight" if values else "heads.policy.weight"])
+    experiment = Experiment(
+        games=GameSettings(game=game, size=84),
+        network=NetworkSettings(
+            torso="nature", width=512, stack=4, layer_norm=False, precision="float32"
+        ),
+        algorithm=DQN(epsilon_end=0.01) if values else APPO(),
+    )
+    tensors = {f"parameter/{name}": torch.from_numpy(value) for name, value in weights.items()}
+    tensors["input/mean"] = torch.zeros(84, 84)
+    tensors["input/deviation"] = torch.full((84, 84), 255.0)
+    return Agent(experiment, Checkpoint(Version(0, 1), 0, tensors, {}), actions)
+
+
+if __name__ == "__main__":
+    main()
