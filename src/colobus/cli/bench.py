@@ -17,10 +17,12 @@ from colobus.cli.experiment_flags import (
     resolve,
 )
 from colobus.cli.flags import print_json
+from colobus.cli.perf.costs import measure_costs
 from colobus.cli.perf.profiler import OTHER, kind_of, profile
 from colobus.cli.perf.throughput import bench
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
+from colobus.core.program import program
 from colobus.experiment.check import differing
 from colobus.experiment.settings import flag
 from colobus.runtime.devices import Devices, place
@@ -37,6 +39,9 @@ class Bench(ExperimentFlags):
     """Seconds of measuring, half of them training (with --profile all of them)."""
     profile: Path | None = None
     """Only train, and write a trace of all stages to this .json file, for ui.perfetto.dev."""
+    costs: Path | None = None
+    """Only measure what each stage costs, and write it to this .json file, for colobus plan and for
+    --on virtual."""
     on: Literal["threads", "ray"] = "threads"
     """Run the roles on threads of this process, or in processes of a Ray cluster."""
     devices: Devices = field(default_factory=Devices)
@@ -57,7 +62,7 @@ def main(args: Sequence[str]) -> int:
     cluster_of(flags)
     place(flags.devices, on_ray=flags.on == "ray")
     check_flags(wanted)
-    trace = flags.profile
+    trace = flags.profile or flags.costs
     cluster = flags.cluster if flags.on == "ray" else None
     printer = Printer(to_stderr=flags.json)
     with printer.progress(f"measuring {experiment.games.game}", "%") as bar:
@@ -65,12 +70,18 @@ def main(args: Sequence[str]) -> int:
         def tell(_stage: str, share: float) -> None:
             bar(100 * share, 100.0)
 
-        if trace:
+        if flags.costs:
+            rates = measure_costs(experiment, flags.costs, flags.seconds, tell)
+        elif trace:
             rates = profile(experiment, flags.seconds, trace, tell, flags.devices)
         else:
             rates = bench(experiment, flags.seconds, tell, cluster, flags.devices)
     if flags.json:
         print_json(rates)
+    elif flags.costs:
+        printer.line(
+            f"costs: {flags.costs} (use it with: {program()} plan {wanted.name} --nodes 4)"
+        )
     elif trace:
         show_profile(printer, rates)
     else:
@@ -91,18 +102,21 @@ def check_flags(wanted: Wanted) -> None:
             f"{', '.join(flags)}: has no effect in colobus bench, which trains for --seconds and "
             "keeps nothing"
         )
-    trace, on = wanted.flags.profile, wanted.flags.on
-    if not trace:
-        return
-    if on != "threads":
-        raise ColobusError(
-            f"--on {on} with --profile: it looks into roles on threads of this process only; leave "
-            f"--on {on} out"
-        )
-    if trace.suffix != ".json":
-        raise ColobusError(f"--profile {trace}: must end in .json")
-    if not trace.parent.is_dir():
-        raise ColobusError(f"--profile {trace}: there is no folder {trace.parent}; make it first")
+    given = {name: getattr(wanted.flags, name) for name in ("profile", "costs")}
+    for name, file in given.items():
+        if file is None:
+            continue
+        if all(given.values()):
+            raise ColobusError("--profile with --costs: each measures alone; leave one of them out")
+        if (on := wanted.flags.on) != "threads":
+            raise ColobusError(
+                f"--on {on} with --{name}: it looks into roles on threads of this process only; "
+                f"leave --on {on} out"
+            )
+        if file.suffix != ".json":
+            raise ColobusError(f"--{name} {file}: must end in .json")
+        if not file.parent.is_dir():
+            raise ColobusError(f"--{name} {file}: there is no folder {file.parent}; make it first")
 
 
 def show_profile(printer: Printer, rates: dict[str, Any]) -> None:

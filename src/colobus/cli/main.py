@@ -1,5 +1,5 @@
 """The command line: ``colobus train | eval | suite | starts | record | play | export``,
-``colobus follow | watch | report | games | runs | show | bench | slurm``.
+``colobus follow | watch | report | games | runs | show | bench | plan | slurm``.
 
 Nothing heavy is imported before it is needed: ``colobus --version`` and ``colobus --help`` answer
 at once. Exit codes: 0 done; 1 a role or a file failed; 2 a mistake in what was asked; 3 a role
@@ -51,6 +51,7 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   colobus show pong               print the settings and roles of a run without starting it
   colobus slurm dba3c-pong        write the job of a run for Slurm (--submit: and hand it in)
   colobus bench pong              measure how fast this machine could learn, and how fast it does
+  colobus plan dba3c-pong --nodes 64    say how fast a run would be on a cluster
   colobus --version
 
 Each command has its own help, such as: colobus train pong --help (--help-all: all flags)
@@ -69,6 +70,7 @@ COMMANDS = {
     "runs": "colobus.cli.games:list_runs",
     "show": "colobus.cli.show:main",
     "bench": "colobus.cli.bench:main",
+    "plan": "colobus.cli.plan:main",
     "follow": "colobus.cli.follow:main",
     "watch": "colobus.cli.watch:main",
     "report": "colobus.cli.report:main",

@@ -167,13 +167,13 @@ class World(Time):
 
     def enter(self, stage: str) -> None:
         """Spend what the stage costs."""
-        mine = self._mine()
-        if mine is None or mine.process is None or stage.startswith(WAIT):
-            return
-        own = self._random.get(mine.role)
-        if own is None:
-            own = self._random[mine.role] = random.Random(f"{self._seed} {mine.role}")
-        self.work(self._draw(mine.role, stage, own))
+        if not stage.startswith(WAIT):
+            self._spend(stage)
+
+    def leave(self, stage: str) -> None:
+        """Spend what a wait costs that is over: joining a batch, taking parameters over."""
+        if stage.startswith(WAIT):
+            self._spend(stage)
 
     def take(self, lock: Condition) -> None:
         """See `Time`."""
@@ -287,6 +287,15 @@ class World(Time):
             self.sleep(self._calls.latency)
 
     # turns
+
+    def _spend(self, stage: str) -> None:
+        mine = self._mine()
+        if mine is None or mine.process is None:
+            return
+        own = self._random.get(mine.role)
+        if own is None:
+            own = self._random[mine.role] = random.Random(f"{self._seed} {mine.role}")
+        self.work(self._draw(mine.role, stage, own))
 
     def _mine(self) -> Turn | None:
         return getattr(self._own, "turn", None)

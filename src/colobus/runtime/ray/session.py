@@ -16,10 +16,11 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
+import torch
 
 from colobus.core.errors import ColobusError
 from colobus.runtime.groups import Cluster
@@ -255,3 +256,57 @@ def check_reachable(address: str) -> None:
             f"--address {address}: nobody answers there ({error.strerror or error}); on the head "
             "host: ray start --head"
         ) from None
+
+
+class Echo:
+    """Answers calls, to measure what they take."""
+
+    def take(self, value: Any) -> None:
+        """Take what was sent, and do nothing."""
+
+
+VECTOR = 1_000_000
+"""Float32 numbers of a vector that is sent."""
+
+
+def round_trips(
+    callers: Sequence[int], seconds: float, repetitions: int
+) -> list[tuple[list[float], float]]:
+    """Return the seconds of a call to another process of this machine, in a connected Ray.
+
+    Args:
+        callers: numbers of threads that call at once.
+        seconds: of measuring in all.
+        repetitions: how often to measure each.
+
+    Returns:
+        For each repetition the seconds of an empty call for each number of callers, and the seconds
+        for a byte at each end.
+    """
+    echo: Any = ray.remote(Echo).options(num_cpus=0, max_concurrency=8).remote()
+    each = seconds / (repetitions * (len(callers) + 1))
+    vector = torch.zeros(VECTOR)
+
+    def trip(count: int, value: Any) -> float:
+        counts, end = [0] * count, time.monotonic() + each
+
+        def call(index: int) -> None:
+            while time.monotonic() < end or not counts[index]:
+                ray.get(echo.take.remote(value))
+                counts[index] += 1
+
+        threads = [threading.Thread(target=call, args=(index,)) for index in range(count)]
+        began = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return count * (time.monotonic() - began) / sum(counts)
+
+    trip(1, vector)  # the process starts
+    found = []
+    for _ in range(repetitions):
+        empty = [trip(count, b"") for count in callers]
+        byte = max(trip(1, vector) - empty[0], 0.0) / (2 * vector.nbytes)
+        found.append((empty, byte))
+    return found

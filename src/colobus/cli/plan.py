@@ -1,0 +1,446 @@
+"""``colobus plan``: how fast a run would be on a cluster, what bounds it, what would help.
+
+Real servers, queues and learners run in simulated time on as many hosts as one likes. Nothing is
+played and nothing learned: what that takes was measured by ``colobus bench --costs``. Beside the
+simulation stand bounds in closed form, of which the lowest says what the run waits for.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from rich.table import Table
+
+from colobus.cli.display import Printer
+from colobus.cli.experiment_flags import ExperimentFlags, resolve
+from colobus.cli.flags import print_json, value_of
+from colobus.cli.show import imagined_start
+from colobus.core.errors import ColobusError
+from colobus.core.fields import Range
+from colobus.core.fields import check as check_fields
+from colobus.core.timing import Clock, passing
+from colobus.core.types import AlgorithmState, Batch, Trajectory, Update, Version
+from colobus.experiment.check import check
+from colobus.experiment.settings import Experiment, Shape, flag
+from colobus.roles.actor import Actor, ActorSettings
+from colobus.roles.backprop import Learned, Send
+from colobus.roles.learner import Learner
+from colobus.roles.parameters.client import ParameterClient
+from colobus.roles.parameters.published import Source, pull_newest
+from colobus.roles.replay.api import ReplayWriter
+from colobus.roles.replay.minibatch_buffer import Use
+from colobus.roles.tracker import ResumePoint, StopRule, Tracker
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.groups import Hosts
+from colobus.runtime.virtual import Draw, World
+from colobus.training.on_virtual import (
+    PER_PARAMETER,
+    Costs,
+    bytes_a_second,
+    parameters_of,
+    read_costs,
+    simulated,
+)
+from colobus.training.topology import make_graph
+
+VERSIONS = 30
+"""Rounds of all learners that are simulated."""
+
+SETTLED = 0.3
+"""Share of the simulated time that is not counted, while queues fill."""
+
+NOTHING = 1e-12
+"""Seconds of work that is free."""
+
+ROLLOUT = "play a rollout"
+"""The stage of an actor that plays nothing."""
+
+
+@dataclass(frozen=True)
+class Plan(ExperimentFlags):
+    """Say how fast a run would be on a cluster, before there is one."""
+
+    nodes: Annotated[int, Range(1, 100_000)] = 1
+    """Hosts, among which workers and servers are spread; without --workers, so many workers."""
+    link: str = "10Gb"
+    """Of a host, in each direction: bits a second, such as 10Gb, or bytes, such as 20MB."""
+    costs: str = ""
+    """File that colobus bench --costs has written on a machine like those of the cluster."""
+    changes: bool = True
+    """Also simulate changes that cost nothing: more servers, larger batches, backups."""
+    json: bool = False
+    """Print one JSON object on stdout; all else goes to stderr."""
+
+
+class Speed(NamedTuple):
+    """What a simulation has found."""
+
+    versions: float  # a second
+    steps: float  # a second: environment steps, also of gradients that were dropped
+    learned: float  # steps a second whose gradients counted
+    lag: tuple[float, float]  # in versions: the median, and what 95 % are below
+    dropped: float  # share of the gradients
+    busy: dict[str, float]  # share of its time that the first learner was in each stage
+
+
+def main(args: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    cores = value_of("--cores", args)
+    words = [*args]
+    if cores:  # of a host, which this machine need not have
+        at = next(i for i, word in enumerate(words) if word.startswith("--cores"))
+        del words[at : at + (1 if "=" in words[at] else 2)]
+    wanted = resolve(Plan, "plan", words)
+    flags, experiment = wanted.flags, wanted.experiment
+    if cores and not (cores.isdecimal() and 0 < int(cores) < 10_000):
+        raise ColobusError(f"--cores {cores[:40]}: must be a whole number from 1 on")
+    shape = experiment.shape
+    if "--workers" not in args and shape.workers:
+        experiment = replace(experiment, shape=replace(shape, workers=flags.nodes, quorum=0))
+        check(experiment)
+    if experiment.replay.capacity or shape.topology.replicas > 1:
+        raise ColobusError(
+            "colobus plan: knows runs whose learners take each trajectory once, such as "
+            "dba3c-pong; not replay buffers and --reduce group"
+        )
+    bytes_a_second(flags.link)
+    costs = read_costs(flags.costs, experiment, wanted.name)
+    hosts = Hosts(hosts=flags.nodes, host_cores=float(cores or 0), link=flags.link)
+    check_fields(hosts, flag)
+    printer = Printer(to_stderr=flags.json)
+    with printer.progress("simulating", "%") as bar:
+        found = plan(experiment, costs, hosts, flags.changes, lambda share: bar(100 * share, 100.0))
+    if flags.json:
+        print_json(found)
+    else:
+        show(printer, wanted.name, found)
+    return 0
+
+
+def plan(
+    experiment: Experiment,
+    costs: Costs,
+    hosts: Hosts,
+    changes: bool = True,
+    tell: Callable[[float], None] = lambda _share: None,
+) -> dict[str, Any]:
+    """Return speeds, bounds and changes of a run on hosts.
+
+    Each repetition of the measured costs gives a simulation of its own; the numbers are their
+    medians, beside the least and the largest. A change is simulated with the costs of all.
+
+    Args:
+        experiment: all settings.
+        costs: of a machine.
+        hosts: of the cluster.
+        changes: whether to simulate changes that cost nothing.
+        tell: told the share that is done.
+    """
+    tries = tried(experiment) if changes else {}
+    total, done = costs.repetitions + (1 + len(tries) if tries else 0), 0
+    speeds = []
+    for repetition in range(costs.repetitions):
+        speeds.append(simulate(experiment, costs, hosts, repetition))
+        tell((done := done + 1) / total)
+    gains = {}
+    if tries:
+        base = simulate(experiment, costs, hosts).learned
+        for what, changed in tries.items():
+            tell((done := done + 1) / total)
+            gains[what] = round(simulate(changed, costs, hosts).learned / max(base, 1e-9) - 1, 3)
+    bounds = bounds_of(experiment, costs, hosts)
+    return {
+        "hosts": hosts.hosts,
+        "cores": hosts.host_cores,
+        "link": hosts.link,
+        "workers": experiment.shape.workers,
+        "servers": experiment.shape.servers,
+        **{
+            name: spread_of([getattr(speed, name) for speed in speeds])
+            for name in ("versions", "steps", "learned", "dropped")
+        },
+        "lag": spread_of([speed.lag[0] for speed in speeds]),
+        "lag_95": spread_of([speed.lag[1] for speed in speeds]),
+        "learner": {name: round(share, 3) for name, share in speeds[0].busy.items()},
+        "bounds": {name: round(rate, 1) for name, rate in bounds.items()},
+        "bound_by": min(bounds, key=lambda name: bounds[name]),
+        "changes": gains,
+        "machine": costs.machine,
+    }
+
+
+def spread_of(values: Sequence[float]) -> list[float]:
+    """Return the median, the least and the largest."""
+    return [round(float(value), 4) for value in (np.median(values), min(values), max(values))]
+
+
+def tried(experiment: Experiment) -> dict[str, Experiment]:
+    """Return changes of settings that need no more hosts, as flags."""
+    shape, found = experiment.shape, dict[str, Experiment]()
+    ideas: dict[str, Shape] = {
+        f"--servers {2 * shape.servers}": replace(shape, servers=2 * shape.servers),
+        f"--games {2 * shape.games}": replace(shape, games=2 * shape.games, batch=2 * shape.batch),
+        f"--length {2 * shape.length}": replace(
+            shape, length=2 * shape.length, batch=2 * shape.batch
+        ),
+    }
+    if shape.workers > 1 and not shape.asynchronous:
+        quorum = max(shape.workers - max(shape.workers // 16, 1), 1)
+        ideas[f"--quorum {quorum}"] = replace(shape, quorum=quorum)
+    for what, changed in ideas.items():
+        candidate = replace(experiment, shape=changed)
+        try:
+            check(candidate)
+        except ColobusError:
+            continue  # it is no run
+        found[what] = candidate
+    return found
+
+
+def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, float]:
+    """Return what each part alone would allow, in steps a second of the whole run."""
+    shape, calls = experiment.shape, costs.of_calls()
+    graph = make_graph(experiment, imagined_start(experiment), None)
+    size, learners = parameters_of(graph), shape.topology.learners
+    actors = shape.topology.players // learners
+    nodes = hosts.hosts or learners
+    cores, link = hosts.host_cores or float("inf"), bytes_a_second(hosts.link)
+
+    def mean(stage: str) -> float:
+        return costs.mean(stage, shape.games if stage in ("act", "emulate") else shape.datapoints)
+
+    rollout = rollout_of(mean("emulate"), mean("act"), shape.length) + mean("between stages")
+    rollouts = shape.datapoints / (shape.games * shape.length)  # of a batch
+    learn = sum(map(mean, ("learn", "report", "wait for experience", "between stages")))
+    found = {
+        "play": learners * actors / (rollouts * rollout),
+        "cores": nodes * cores / (rollouts * rollout + learn),
+    }
+    if shape.topology.remote_servers:
+        step, more = (
+            float(np.mean([one[stage] for one in costs.servers])) for stage in PER_PARAMETER
+        )
+        gradients = 1 if shape.asynchronous else shape.topology.gradients
+        slice_ = 4.0 * size / shape.servers  # bytes
+        call = 2 * calls.latency + calls.loop + (2 * calls.byte + 1 / link) * slice_
+        learn += 2 * shape.servers * call  # it pulls and pushes, one server after the other
+        wire = link if shape.asynchronous else link / 2  # else no gradient comes while all pull
+        found |= {
+            "workers' links": min(nodes, learners) * wire / (4.0 * size),
+            "servers' links": min(shape.servers, nodes) * wire / (4.0 * size),
+            "servers' steps": 1.0 / max(slice_ / 4.0 * (more + step / gradients), NOTHING),
+            "servers' calls": 1.0 / max(calls.loop + calls.byte * slice_, NOTHING),
+        }
+    found["learners' rounds"] = learners / learn
+    return {name: rate * shape.datapoints for name, rate in found.items()}
+
+
+def rollout_of(emulate: float, act: float, length: int) -> float:
+    """Return the seconds of a rollout; an actor enters the stage ``act`` twice a step and once."""
+    return length * emulate + (2 * length + 1) * act
+
+
+def simulate(
+    experiment: Experiment, costs: Costs, hosts: Hosts, repetition: int | None = None
+) -> Speed:
+    """Return how fast a run would be on hosts, with the costs of one repetition or of all."""
+    shape = experiment.shape
+    learners = shape.topology.learners
+    stop = StopRule(steps=VERSIONS * learners * shape.datapoints)
+    tracker = replace(experiment.tracker, tensorboard=False)
+    planned = replace(
+        experiment,
+        deterministic=False,
+        stop=stop,
+        tracker=tracker,
+        shape=replace(shape, random_steps=0),
+    )
+    drawn: list[Draw] = []
+    world = World(lambda *what: drawn[0](*what), costs.of_calls(repetition), experiment.seed)
+    with passing(world):
+        graph = stubbed(make_graph(planned, imagined_start(planned), None, 0.0, spread=True))
+        drawn.append(in_rollouts(costs.draw(planned, parameters_of(graph), repetition), shape))
+        runtime = simulated(graph, world, hosts)
+        runtime.start()
+        while not runtime.wait(60.0):
+            runtime.check()
+        runtime.check()
+        runtime.stop()
+    told: list[tuple[float, Update]] = runtime.roles["tracker"].told
+    end = told[-1][0]
+    counted = [(moment, update) for moment, update in told if moment >= SETTLED * end]
+    seconds = max(end - counted[0][0], 1e-9)
+    lags = [update.lag[1] for _, update in counted]
+    versions = (counted[-1][1].version.number - counted[0][1].version.number) / seconds
+    traffic = [update.traffic for _, update in told if update.traffic is not None][-learners:]
+    sent = sum(one.counted + one.partial + one.dropped for one in traffic)
+    dropped = sum(one.dropped for one in traffic) / max(sent, 1)
+    steps = sum(update.steps for _, update in counted[1:]) / seconds
+    spent = runtime.roles["learner-0"].clock.seconds
+    whole = sum(spent.values()) or 1.0
+    return Speed(
+        versions,
+        steps,
+        steps * (1.0 - dropped),
+        (float(np.median(lags)), float(np.quantile(lags, 0.95))),
+        dropped,
+        {stage: value / whole for stage, value in spent.items()},
+    )
+
+
+def in_rollouts(draw: Draw, shape: Shape) -> Draw:
+    """Return costs with the stage `ROLLOUT`, which is made of all stages of a rollout."""
+
+    def drawn(role: str, stage: str, chance: random.Random) -> float:
+        if stage != ROLLOUT:
+            return draw(role, stage, chance)
+        played = sum(draw(role, "emulate", chance) for _ in range(shape.length))
+        return played + sum(draw(role, "act", chance) for _ in range(2 * shape.length + 1))
+
+    return drawn
+
+
+def stubbed(graph: RoleGraph) -> RoleGraph:
+    """Return a graph whose actors play nothing and whose learners push gradients of 0."""
+    nodes = []
+    for node in graph.nodes:
+        if node.make is Actor:
+            settings, sources, replay = node.args[0], node.args[4], node.args[5]
+            node = replace(node, make=PlannedActor, args=(settings, sources, replay), kwargs={})
+        elif node.make is Learner:
+            stubs = {"compute": NoBackprop(), "schedule": NoSchedule()}
+            node = replace(node, kwargs=node.kwargs | stubs)
+        elif node.make is Tracker:
+            node = replace(node, make=Listener)
+        nodes.append(node)
+    return replace(graph, nodes=nodes)
+
+
+class Listener(Tracker):
+    """A tracker that keeps what it was told, and when."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.told: list[tuple[float, Update]] = []
+
+    def report(self, update: Update) -> bool:
+        """See `Tracker`."""
+        self.told.append((self.seconds(), update))
+        return super().report(update)
+
+
+class PlannedActor:
+    """An actor that plays nothing: its trajectories are empty, and take as long as real ones.
+
+    Args:
+        settings: of the actor.
+        sources: of parameters.
+        replay: takes the trajectories.
+    """
+
+    def __init__(
+        self, settings: ActorSettings, sources: Sequence[Source], replay: ReplayWriter
+    ) -> None:
+        self.name, self.clock, self.finished = f"actor-{settings.index}", Clock(), False
+        self._settings, self._sources, self._replay = settings, sources, replay
+        self._round = 0
+
+    def step(self) -> None:
+        """Wait for room and for parameters, and send a trajectory."""
+        with self.clock("wait for room"):
+            self._replay.wait_for_room(self._settings.index)
+        with self.clock("wait for parameters"):
+            version = pull_newest(self._sources).version
+        with self.clock("load parameters"):
+            pass
+        with self.clock(ROLLOUT):
+            trajectory = self._empty(version)
+        self._round += 1
+        self._replay.add(trajectory)
+        self.clock.steps += 1
+
+    def _empty(self, version: Version) -> Trajectory:
+        games, length = self._settings.games, self._settings.length
+        no, nothing = np.zeros((games, length), dtype=np.bool_), np.zeros((games, length))
+        return Trajectory(
+            actor=self._settings.index,
+            round=self._round,
+            version=version,
+            frames=np.zeros((games, length, 1, 1), dtype=np.uint8),
+            ages=np.zeros((games, length + 1), dtype=np.int64),
+            actions=np.zeros((games, length), dtype=np.int64),
+            rewards=nothing.astype(np.float32),
+            terminated=no,
+            truncated=no,
+            mask=no,
+            log_probs=nothing.astype(np.float32),
+            independent=no[:, 0],
+            state=np.zeros((games, 0), dtype=np.float32),
+        )
+
+
+class NoBackprop:
+    """Pushes gradients of 0: versions go on, and parameters stay."""
+
+    def run(
+        self, uses: Sequence[Use], client: ParameterClient, _state: AlgorithmState, send: Send
+    ) -> Learned:
+        """Send a gradient."""
+        send(0, 1, float(uses[-1].batch.actions.numel()))
+        return Learned({}, None)
+
+
+class NoSchedule:
+    """Counts steps; nothing moves."""
+
+    def __init__(self) -> None:
+        self.algorithm_state: AlgorithmState = {"learning_rate": torch.tensor(0.0)}
+        self.steps = 0
+
+    def begin(self, begun: ResumePoint) -> None:
+        """Do nothing."""
+
+    def before(self, batch: Batch, version: Version) -> None:
+        """Do nothing."""
+
+    def after(self, batch: Batch, values: dict[str, float]) -> None:
+        """Count the batch's steps."""
+        self.steps += int(batch.fresh)
+
+
+def show(printer: Printer, name: str, found: dict[str, Any]) -> None:
+    """Print a plan as a table and a few lines."""
+    machine = found["machine"]
+    cores = f" of {found['cores']:g} cores" if found["cores"] else ""
+    title = f"{name} on {found['hosts']} hosts{cores}, links of {found['link']}"
+    table = Table(title=title, title_justify="left")
+    for column in ("predicted", "median", "least", "largest"):
+        table.add_column(column, justify="left" if column == "predicted" else "right")
+    for what, key, form in (
+        ("versions/s", "versions", "{:,.2f}"),
+        ("steps/s that count", "learned", "{:,.0f}"),
+        ("lag of a batch, median", "lag", "{:.1f}"),
+        ("lag of a batch, 95 %", "lag_95", "{:.1f}"),
+        ("share of gradients dropped", "dropped", "{:.1%}"),
+    ):
+        table.add_row(what, *(form.format(value) for value in found[key]))
+    table.add_section()
+    for what, rate in sorted(found["bounds"].items(), key=lambda item: item[1]):
+        table.add_row(f"{what} alone would allow, steps/s", f"{rate:,.0f}")
+    printer.table(table)
+    printer.line(f"bound by: {found['bound_by']}")
+    gains = sorted(found["changes"].items(), key=lambda item: -item[1])
+    if gains:
+        said = ", ".join(f"{what} {gain:+.0%}" for what, gain in gains)
+        printer.line(f"changes that cost nothing, in steps/s that count: {said}")
+    printer.line(
+        f"simulated, with costs measured on {machine.get('processor')}; learning is not simulated: "
+        "larger batches and backups learn differently"
+    )
+    sys.stdout.flush()

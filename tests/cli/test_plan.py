@@ -1,0 +1,128 @@
+"""``colobus plan``, with costs that are known, and ``colobus bench --costs``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colobus.cli.main import run
+from colobus.cli.plan import plan
+from colobus.experiment.presets import PRESETS
+from colobus.runtime.groups import Hosts
+from colobus.training.on_virtual import Costs, measured_with, read_costs
+
+CATCH = PRESETS["dba3c-catch"]
+
+LEARN, ACT, EMULATE = 0.02, 1e-4, 2e-4
+"""Seconds of a batch, of a stage of acting (19 in a rollout of 9 steps), and of a step."""
+
+
+def costs_of(learn: float = LEARN, byte: float = 0.0) -> dict[str, Any]:
+    """Return costs of two repetitions, of which the second is a tenth slower."""
+
+    def point(repetition: int, games: int) -> dict[str, Any]:
+        factor = games / 8 * (1.0 + 0.1 * repetition)
+        stages = {"learn": learn, "act": ACT, "emulate": EMULATE}
+        sizes = {"repetition": repetition, "games": games, "datapoints": 9 * games}
+        return sizes | {"stages": {name: [factor * s] * 3 for name, s in stages.items()}}
+
+    return {
+        "about": measured_with(CATCH),
+        "machine": {"processor": "one that is known"},
+        "points": [point(r, games) for r in (0, 1) for games in (4, 8, 16)],
+        "servers": [{"step": 0.0, "take a gradient": 0.0}] * 2,
+        "calls": [{"loop": 0.0, "latency": 0.0, "byte": byte}] * 2,
+    }
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps(costs_of()))
+    return path
+
+
+def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Return what a plan of dba3c-catch says."""
+    assert run(["plan", "dba3c-catch", "--json", *words]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.slow
+def test_what_bounds_a_run_by_hand(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Learning takes 20 ms for 8 games x 9 steps; playing beside it 9 x 0.2 + 19 x 0.1 = 3.7 ms."""
+    found = planned(capsys, "--nodes", "4", "--costs", str(file))
+    assert (found["workers"], found["bound_by"]) == (4, "learners' rounds")
+    assert found["versions"] == pytest.approx([1 / 0.021, 1 / 0.022, 1 / 0.02], rel=0.02)
+    assert found["steps"][2] == pytest.approx(4 * 72 / 0.02, rel=0.02)
+    assert found["bounds"]["learners' rounds"] == pytest.approx(4 * 72 / 0.021, rel=0.01)
+    assert found["bounds"]["play"] == pytest.approx(4 * 72 / (1.05 * 0.0037), rel=0.001)
+    assert found["lag"] == [1.0] * 3
+    assert found["changes"]["--servers 4"] == pytest.approx(0.0, abs=0.05)
+    assert found["changes"]["--quorum 3"] == pytest.approx(-0.25, abs=0.05)  # a quarter is dropped
+
+
+@pytest.mark.slow
+def test_threads_that_share_a_core_and_slow_links_are_what_bounds(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--nodes", "4", "--costs", str(file), "--no-changes")
+    found = planned(capsys, *words, "--cores", "1")
+    assert found["bound_by"] == "cores"
+    assert found["versions"][0] == pytest.approx(1 / (1.05 * 0.0237), rel=0.03)
+    words = ("--nodes", "8", *words[2:])
+    found = planned(capsys, *words, "--link", "1MB")
+    assert found["bound_by"] == "servers' links"
+    assert 0.7 < found["steps"][0] / found["bounds"]["servers' links"] <= 1.02
+
+
+@pytest.mark.slow
+def test_costs_lie_on_a_line_between_and_beyond_the_sizes() -> None:
+    costs = Costs(**costs_of())
+    assert costs.mean("emulate", 8, 0) == pytest.approx(EMULATE)
+    assert costs.mean("emulate", 12, 1) == pytest.approx(1.5 * 1.1 * EMULATE)
+    assert costs.mean("learn", 576, 0) == pytest.approx(8 * LEARN)
+    assert costs.mean("report", 72) == 0.0  # was not measured
+    found = plan(CATCH, costs, Hosts(hosts=1), changes=False)
+    assert found["workers"] == 2
+    assert found["changes"] == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["dba3c-catch"], "no machine was measured yet; measure it: .*bench dba3c-catch --costs"),
+        (["dba3c-catch", "--costs", "none.json"], "none.json: No such file.*; measure it: "),
+        (["dba3c-pong", "--costs", "FILE"], "measured with game catch, here it is pong; measure"),
+        (["dba3c-catch", "--cores", "0"], "--cores 0: must be a whole number"),
+        (["dba3c-catch", "--link", "fast"], "--link fast: must be such as 10Gb"),
+        (["dba3c-catch", "--nodes", "0"], "--nodes 0: "),
+        (["dqn-pong"], "colobus plan: knows runs whose learners take each trajectory once"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(
+    words: list[str], said: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", *(str(file) if word == "FILE" else word for word in words)]) == 2
+    line = capsys.readouterr().err
+    assert re.search(said, line)
+    assert line.count("\n") == 1
+
+
+@pytest.mark.cluster
+def test_costs_are_measured_for_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "costs.json"
+    assert run(["bench", "dba3c-catch", "--costs", str(file), "--seconds", "6"]) == 0
+    costs = read_costs(str(file), CATCH, "dba3c-catch")
+    assert costs.repetitions == 5
+    for stage in ("act", "emulate", "learn", "wait for experience", "between stages"):
+        assert costs.mean(stage, 72) > 0.0, stage
+    assert all(one["loop"] >= 0.0 < one["latency"] + one["loop"] for one in costs.calls)
+    assert all(one["step"] > 0.0 for one in costs.servers)
+    capsys.readouterr()
+    assert planned(capsys, "--nodes", "2", "--costs", str(file), "--no-changes")["steps"][1] > 0.0
