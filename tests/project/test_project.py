@@ -90,6 +90,7 @@ def test_every_extra_is_on_the_page_about_installing() -> None:
     assert sorted(extras) == sorted(project()["optional-dependencies"])
 
 
+@pytest.mark.processes
 def test_the_container_is_made_of_what_is_there() -> None:
     text = text_of("Containerfile").replace("\\\n", " ")
     copied = [
@@ -106,6 +107,13 @@ def test_the_container_is_made_of_what_is_there() -> None:
     pythons = re.findall(r"^FROM \S*python:([\d.]+)", text, re.M)
     assert len(pythons) == 2
     assert all(version in SpecifierSet(project()["requires-python"]) for version in pythons)
+    (wheel,) = re.findall(r"/tmp/wheels/(\w+)-\*\.whl", text)
+    assert wheel == project()["name"].replace("-", "_")
+    extras = {extra for words in re.findall(r"EXTRAS=([\w,]+)", text) for extra in words.split(",")}
+    assert {"page", "jobs"} <= extras <= set(project()["optional-dependencies"])
+    for line in re.findall(r"^RUN (.*)$", text, re.M):
+        subprocess.run(["sh", "-n", "-c", line], check=True)
+    assert re.search(r"\*jobs\*\).*install.* wget ", text)  # with which Kubernetes asks
     (command,) = re.findall(r'^ENTRYPOINT \["([^"]+)"\]$', text, re.M)
     assert command in project()["scripts"]
 
