@@ -222,6 +222,27 @@ class Head(NamedTuple):
 
 
 @contextlib.contextmanager
+def node(of: Head, name: str, cpus: int) -> Iterator[None]:
+    """Add a host of a name to a cluster, on this machine, and end it."""
+    words = f"--address {of.address} --block --node-name {name} --num-cpus {cpus}"
+    words += " --object-store-memory 100000000 --disable-usage-stats"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ray.scripts.scripts", "start", *words.split()],
+        env=without_ray() | of.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        process.wait(LONG)
+        _, left = psutil.wait_procs(family, timeout=LONG)
+        assert not any(map(running, left))
+
+
+@contextlib.contextmanager
 def head(cpus: int, env: Mapping[str, str] | None = None) -> Iterator[Head]:
     """Start ``ray start --head`` on a free port with a token of its own, and end it."""
     folder = Path(tempfile.mkdtemp(prefix="ray"))  # short: there will be sockets in it

@@ -11,7 +11,7 @@ import torch
 
 from colobus.core.errors import ColobusError
 from colobus.runtime.devices import Placement
-from colobus.runtime.groups import Cluster, ProcessSpec, group_processes
+from colobus.runtime.groups import Cluster, ProcessSpec, Room, group_processes
 from colobus.runtime.host import RoleHost
 from colobus.runtime.ray import prepare
 from colobus.training.start import begin
@@ -141,7 +141,7 @@ def test_ray_is_asked_for_the_gpu_of_a_process(
             return object()
 
     monkeypatch.setattr(ray, "remote", lambda **_: lambda _: Asked())
-    RemoteProcess(spec).fill(Cluster(), 3)
+    RemoteProcess(spec).fill(Room(1.0, spec.gpus), 3)
     assert [options["num_gpus"] for options in asked] == [gpus]
 
 
@@ -151,9 +151,9 @@ def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.Monke
     there = {"CPU": 16.0, "GPU": 2.0}
     monkeypatch.setattr(ray, "cluster_resources", lambda: there)
     monkeypatch.setattr(ray, "available_resources", lambda: there)
-    check_resources([LEARNER] * 2, Cluster())
+    check_resources([LEARNER] * 2, Cluster(), {})
     with pytest.raises(ColobusError) as caught:
-        check_resources([LEARNER] * 3, Cluster())
+        check_resources([LEARNER] * 3, Cluster(), {})
     assert str(caught.value) == (
         "--device cuda: the run asks for 3 GPUs, one for each process that learns, the cluster has "
         "2, 2 of them free; use fewer learners, or --device cpu, with which Gloo adds up the "
@@ -161,7 +161,7 @@ def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.Monke
     )
     monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 16.0})  # Ray leaves out a 0
     with pytest.raises(ColobusError, match=r"asks for 1 GPUs, .* has 2, 0 of them free"):
-        check_resources([LEARNER], Cluster())
+        check_resources([LEARNER], Cluster(), {})
 
 
 @pytest.mark.parametrize("ids", [[], [3]])

@@ -8,19 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import colobus
 from colobus.cli.experiment_flags import resolve
 from colobus.cli.main import run
 from colobus.cli.show import Show
-from colobus.cli.train import Train
+from colobus.cli.train import Train, launched
 from colobus.core.errors import ColobusError
 from colobus.experiment.autoscale import cores_of, for_cores, idle, threads_of
 from colobus.experiment.check import check
 from colobus.experiment.memory import batch_of
 from colobus.experiment.presets import PRESETS, preset
 from colobus.nets.config import NetworkSettings
+from colobus.roles.actor import Actor
+from colobus.roles.learner import Learner
 from colobus.runtime.system import usable_cores
+from colobus.runtime.threads import Inline, Threads
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
+from conftest import distributed_catch
+from helpers.outcomes import run_to_the_end
 
 TABLE = [  # cores, GPU, torso or what learns: actors, games, emulator threads, own batch
     (3, False, "small", (2, 8, 1, False)),
@@ -72,6 +80,41 @@ def test_what_is_chosen_can_be_trained_with_the_batch_of_the_preset(
     assert replace(found, shape=base.shape) == base
 
 
+@pytest.mark.parametrize(
+    ("name", "cores", "want"),
+    [  # by hand: a learner's thread follows so many actors as in the table, and gets one core
+        ("dba3c-breakout-paper", 2, (1, 1, 32)),
+        ("dba3c-breakout-paper", 12, (8, 4, 32)),  # 2 actors for each of 4 threads
+        ("dba3c-catch", 12, (10, 2, 72)),  # mlp: 4 actors, 12 // 5 threads; 8 games x 9 steps
+    ],
+)
+def test_each_worker_uses_its_cores(name: str, cores: int, want: tuple[int, int, int]) -> None:
+    base = preset(name)[0]
+    found = for_cores(base, base, cores)
+    check(found)
+    shape = found.shape
+    assert (shape.actors, shape.learner_threads, shape.batch or shape.datapoints) == want
+    assert shape.emulators == 1
+    assert threads_of(found) == cores * shape.workers
+
+
+def test_a_learner_computes_with_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = distributed_catch(1, workers=1, actors=2, learner_threads=3)
+    seen: dict[str, set[int]] = {"Actor": set(), "Learner": set()}
+    for kind in (Actor, Learner):
+
+        def step(role: Any, own: Any = kind.step) -> None:
+            seen[type(role).__name__].add(torch.get_num_threads())
+            own(role)
+
+        monkeypatch.setattr(kind, "step", step)
+    start = begin(experiment)
+    run_to_the_end(Threads(make_graph(experiment, start, None, patience=60.0).build()))
+    assert seen == {"Actor": {1}, "Learner": {3}}
+    Inline(make_graph(experiment, start, None, patience=0.0)).run()
+    assert seen == {"Actor": {1}, "Learner": {3}}
+
+
 def test_environments_without_emulator_threads_get_none() -> None:
     base = preset("catch")[0]
     assert for_cores(base, base, 16, gpu=True).shape.emulators == 1
@@ -82,7 +125,12 @@ def test_environments_without_emulator_threads_get_none() -> None:
     [
         ("pong", {"actors": 3}, r"^--cores 8 with --actors 3: both choose it; leave one"),
         ("pong", {"batch": 4096}, r"^--cores 8 with --batch 4096: both choose it"),
-        ("dba3c-pong", {}, r"^--cores 8 in a run with workers: it suits runs with one learner; "),
+        (
+            "gorila-pong",
+            {"workers": 0, "learners": 2},
+            r"^--cores 8 in a run with learners: it suits runs with workers or ",
+        ),
+        ("dba3c-pong", {"learner_threads": 2}, r"^--cores 8 with --learner-threads 2: both "),
         ("dqn-pong", {"actors": 1}, r"^--cores 8 with --actors 1: both choose it"),
         ("pong", {"deterministic": True}, r"^--cores 8 with --deterministic: "),
     ],
@@ -113,6 +161,15 @@ def test_no_more_than_there_are() -> None:
     said = r"^--cores 16: this process may use 4; use --cores 4 or all$"
     with pytest.raises(ColobusError, match=said):
         cores_of("16", 4)
+    said = r"^--cores 3 for each of 4 workers: this process may use 8; use --cores 2 or all$"
+    with pytest.raises(ColobusError, match=said):
+        cores_of("3", 8, workers=4)
+    assert cores_of("all", 9, workers=4) == cores_of("2", 8, workers=4) == 2
+    assert cores_of("12", 2, workers=64, joined=True) == 12  # of other hosts
+    with pytest.raises(ColobusError, match=r"^--cores all with workers on a cluster: give the "):
+        cores_of("all", 8, workers=4, joined=True)
+    with pytest.raises(ColobusError, match=r"^--cores 3: this process may use 2"):
+        cores_of("3", 2, joined=True)
 
 
 GPU = ["pong", "--cores", "all", "--device", "cuda"]
@@ -130,6 +187,14 @@ def test_the_command_line_and_python_take_it(monkeypatch: pytest.MonkeyPatch) ->
         wide = resolve(Train, "train", [*GPU, *words]).experiment
         assert wide == resolve(Train, "train", GPU[:3]).experiment
     assert run(["show", "pong", "--cores", "9"]) == 2
+    assert run(["train", "dba3c-pong", "--cores", "9"]) == 2
+    words = ["--cores", "12", "--on", "ray", "--address", "10.0.0.1:6379", "--per-process", "2"]
+    workers = resolve(Train, "train", ["dba3c-breakout-paper", *words])
+    assert workers.flags.cluster.cpus == 24.0  # of two workers in one process
+    assert launched(workers.flags)[-2:] == ["--cpus", "24"]
+    given = resolve(Train, "train", ["dba3c-breakout-paper", *words, "--cpus", "4"])
+    assert given.flags.cluster.cpus == 4.0
+    assert resolve(Show, "show", ["dba3c-breakout-paper", *words[:2]]).experiment.shape.actors == 8
     assert run(["train", "pong", "--cores", "8", "--deterministic"]) == 2
     with pytest.raises(ColobusError, match=r"^--cores 9: this process may use 8"):
         colobus.train("pong", cores=9)
@@ -140,7 +205,7 @@ def test_a_machine_that_would_lie_idle_is_named() -> None:
     assert [idle(pong, cores) for cores in (1, 2, 3, 6)] == [""] * 4
     line = "this process may use 16 cores, and the run uses 3 of them at most; --cores all takes "
     assert idle(pong, 16).startswith(line)
-    assert "more actors or workers" in idle(PRESETS["dba3c-pong"], 64)
+    assert "--cores all" in idle(PRESETS["dba3c-pong"], 64)
     assert "more actors or workers" in idle(PRESETS["dqn-pong"], 16)
     assert "--cores all" in idle(PRESETS["dqn-pong"], 16, gpu=True)
     own = replace(pong, network=NetworkSettings(own_torso="my_module:torso"))

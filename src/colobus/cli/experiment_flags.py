@@ -29,7 +29,7 @@ from colobus.core.fields import Range, given, hints_of
 from colobus.core.fields import check as check_fields
 from colobus.core.program import program
 from colobus.envs.api import GameSettings
-from colobus.experiment.autoscale import cores_of, for_cores
+from colobus.experiment.autoscale import cores_of, for_cores, with_cpus
 from colobus.experiment.check import check, check_effect, check_resumed
 from colobus.experiment.presets import (
     algorithms_with,
@@ -87,8 +87,9 @@ class ExperimentFlags:
     deterministic: bool = False
     """Give the same run for the same seed, bit for bit; a little slower."""
     cores: str = ""
-    """Choose actors, games, emulator threads and batch for so many cores of this machine: a number,
-    or all (default: as the preset says, which suits 2)."""
+    """Choose actors, games, emulator and torch threads and batch for so many cores of this machine,
+    or with workers of each of them: a number, or all (default: as the preset says, which suits
+    2)."""
     stop: StopRule = field(default_factory=StopRule)
     games: GameSettings = field(default_factory=GameSettings)
     shape: Shape = field(default_factory=Shape)
@@ -161,9 +162,15 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     experiment = with_target(experiment_of(flags, base))
     if flags.cores:
         devices: Devices = getattr(flags, "devices", Devices())
-        cores, acts_on = cores_of(flags.cores, usable_cores()), devices.act_device or devices.device
-        gpu = is_gpu(acts_on) and getattr(flags, "on", "") != "ray"  # there actors are on CPUs
+        on, cluster = getattr(flags, "on", ""), getattr(flags, "cluster", Cluster())
+        on_ray, workers = on == "ray", experiment.shape.workers
+        joined = on != "threads" and (not on_ray or bool(cluster.joined))  # or only shown
+        cores = cores_of(flags.cores, usable_cores(), workers, joined)
+        gpu = is_gpu(devices.act_device or devices.device) and not on_ray  # there: on CPUs
         experiment = for_cores(experiment, base, cores, gpu)
+        if on_ray and workers:
+            flags = cast("Any", flags)
+            flags = dataclasses.replace(flags, cluster=with_cpus(cluster, cores))
     check_effect(experiment, base)
     check(experiment)
     return Wanted(flags, experiment, base, note, "-".join(filter(None, (first, env))) or name)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from colobus.core.fields import shown
 from colobus.envs.make import make_games
 from colobus.experiment.check import differing
 from colobus.experiment.memory import memory as estimate
+from colobus.experiment.memory import role_memory
 from colobus.experiment.presets import NOTES, PRESETS
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network
@@ -41,7 +43,16 @@ from colobus.runs.exported import find_files
 from colobus.runs.folder import CHECKPOINTS, CONFIG, is_run, runs_in
 from colobus.runs.zoo import place_of
 from colobus.runtime.graph import Node, RoleGraph
+from colobus.runtime.groups import (
+    UNKNOWN,
+    Cluster,
+    group_processes,
+    hosts_of_job,
+    places,
+    plan_hosts,
+)
 from colobus.runtime.system import peak_memory
+from colobus.training.on_ray import OnRay
 from colobus.training.start import Start, check_game, make_network
 from colobus.training.topology import make_graph
 from colobus.training.words import stop_in_words
@@ -99,6 +110,10 @@ class Show(ExperimentFlags):
     checkpoint, or zoo:NAME.
     """
 
+    cluster: Cluster = field(default_factory=Cluster)
+    nodes: bool = False
+    """Print on which host each process would be: of the Slurm job that this is, of the cluster at
+    --address, or else of those that --place names."""
     json: bool = False
     """Print one JSON object instead."""
 
@@ -124,11 +139,39 @@ def main(args: Sequence[str]) -> int:
     }
     if path is not None:
         data["checkpoint"] = checkpoint_of(path)
+    if wanted.flags.nodes:
+        data["nodes"] = nodes_of(experiment, graph, wanted.flags.cluster)
     if wanted.flags.json:
         print_json(data)
     else:
         _print(data, graph, wanted.note, Printer(goes_on=False))
     return 0
+
+
+def nodes_of(experiment: Experiment, graph: RoleGraph, cluster: Cluster) -> dict[str, list[str]]:
+    """Return the processes of a run by host, as far as that is settled before it starts.
+
+    Raises:
+        ColobusError: if the hosts have not enough room, or one that is named is missing.
+    """
+    specs, memory, ids = group_processes(graph, cluster.per_process), dict[str, int](), None
+    hosts = hosts_of_job() or {
+        host: UNKNOWN for _, own in places(cluster.place).values() for host in own
+    }
+    with ExitStack() as stack:
+        if cluster.joined:
+            hosts, ids = OnRay(cluster).hosts(stack)
+            memory = role_memory(experiment)
+    where = plan_hosts(graph, specs, cluster, hosts, memory, ids)
+    names = {host: name for name, host in reversed(list((ids or {}).items()))}
+    found: dict[str, list[str]] = {names.get(host, host): [] for host in hosts}
+    where = {spec.name: ANY_HOST for spec in specs} | {"tracker": COMMAND_HOST} | where
+    for name, host in where.items():
+        found.setdefault(names.get(host, host), []).append(name)
+    return found
+
+
+ANY_HOST, COMMAND_HOST = "any host, as Ray decides", "the host of the command"
 
 
 def path_in(args: Sequence[str]) -> Path | None:
@@ -245,6 +288,13 @@ def _print(data: dict[str, Any], graph: RoleGraph, note: str, printer: Printer) 
             f"a learner moves {data['bytes_per_update']:,} bytes an update: one gradient up, one "
             "parameter vector down (how many a second, only a run can tell)"
         )
+    if "nodes" in data:
+        table = Table(title="nodes", title_justify="left")
+        table.add_column("host")
+        table.add_column("processes")
+        for host, names in data["nodes"].items():
+            table.add_row(as_it_is(host), ", ".join(names) or "none")
+        printer.table(table)
     printer.line(f"runs {data['stop']}")
     if kept := data.get("checkpoint"):
         printer.line(f"checkpoint {Path(kept['file']).stem}: {kept['steps']:,} steps")

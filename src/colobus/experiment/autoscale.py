@@ -12,6 +12,7 @@ from colobus.core.errors import ColobusError
 from colobus.core.fields import given
 from colobus.envs.make import is_atari
 from colobus.experiment.settings import Experiment, flag
+from colobus.runtime.groups import Cluster
 
 FED = {"small": 4, "tiny": 4, "mlp": 4, "dqn2013": 3}
 """Actors that one learner's thread can follow on a CPU, by torso; with all others it is `HEAVY`."""
@@ -45,32 +46,39 @@ def for_cores(
     A batch has as many steps as in the preset, however many actors fill it. What is sampled from a
     replay buffer does not depend on the actors and stays as it is.
 
+    In a run with workers each of them has so many cores. As many of them as its actors then need
+    are torch threads of its learner, so that all are used.
+
     Args:
         experiment: all settings.
         base: the preset, to find settings that were given besides.
-        cores: that the run may use.
+        cores: that the run, or with workers each of them, may use.
         gpu: whether a GPU learns and acts.
 
     Raises:
         ColobusError: if a setting is given that this chooses, or the run is of another kind.
     """
     shape = experiment.shape
-    for name in ("actors", "games", "emulators", "batch"):
+    for name in ("actors", "games", "emulators", "batch", "learner_threads"):
         if getattr(shape, name) != getattr(base.shape, name):
             what = given(flag(name, "shape"), getattr(shape, name))
             raise ColobusError(
                 f"--cores {cores} with {what}: both choose it; leave one of them out"
             )
-    if shape.topology.learners > 1 or shape.topology.remote_servers:
-        what = "workers" if shape.workers else "learners"
+    if shape.learners:
         raise ColobusError(
-            f"--cores {cores} in a run with {what}: it suits runs with one learner; leave it out "
-            "and give --actors and the like"
+            f"--cores {cores} in a run with learners: it suits runs with workers or one learner; "
+            "leave it out and give --actors and the like"
         )
     if cores <= 2 and not gpu:  # which the presets suit
         return experiment
     batched, sampled = bool(shape.batch), experiment.algorithm.source == "buffer"
-    if gpu:
+    if shape.workers:
+        learning = max(cores // (fed(experiment) + 1), 1)
+        actors = max(cores - learning, shape.actors)
+        found = replace(shape, actors=actors, learner_threads=learning)
+        batched = batched or actors > shape.actors
+    elif gpu:
         emulators = min(cores, GAMES) if is_atari(experiment.games.game) else shape.emulators
         found = replace(shape, actors=2, games=max(shape.games, GAMES), emulators=emulators)
         batched = True
@@ -83,35 +91,51 @@ def for_cores(
             f"--cores {cores} with --deterministic: a batch would have the trajectories that come "
             "first, which depends on who is faster; leave one of the two out"
         )
-    batch = shape.datapoints if batched and not sampled else shape.batch
+    batch = shape.batch or (shape.datapoints if batched and not sampled else 0)
     return replace(experiment, shape=replace(found, batch=batch))
 
 
-def cores_of(text: str, usable: int) -> int:
-    """Return the cores that ``--cores`` asks for.
+def cores_of(text: str, usable: int, workers: int = 0, joined: bool = False) -> int:
+    """Return the cores that ``--cores`` asks for, with workers for each of them.
 
     Args:
         text: a whole number, or ``all``.
         usable: cores that this process may use.
+        workers: of the run.
+        joined: they are on the hosts of a cluster.
 
     Raises:
         ColobusError: if it is something else, or more than there are.
     """
+    if text == "all" and joined and workers:
+        raise ColobusError(
+            "--cores all with workers on a cluster: give the number of cores that each has, such "
+            "as --cores 12"
+        )
     if text == "all":
-        return usable
+        return max(usable // max(workers, 1), 1)
     if not text.isdecimal() or not text.isascii() or len(text) > 6 or int(text) < 1:
         raise ColobusError(f"--cores {text[:40]}: must be a whole number from 1 on, or all")
-    if int(text) > usable:
+    if int(text) * max(workers, 1) > usable and not (joined and workers):
+        each = f" for each of {workers} workers" if workers else ""
+        fits = max(usable // max(workers, 1), 1)
         raise ColobusError(
-            f"--cores {text}: this process may use {usable}; use --cores {usable} or all"
+            f"--cores {text}{each}: this process may use {usable}; use --cores {fits} or all"
         )
     return int(text)
 
 
+def with_cpus(cluster: Cluster, cores: int) -> Cluster:
+    """Return a cluster whose processes of workers ask for so many CPUs a worker."""
+    if cluster.cpus != Cluster().cpus:
+        return cluster
+    return replace(cluster, cpus=float(cores * cluster.per_process))
+
+
 def threads_of(experiment: Experiment) -> int:
-    """Return how many cores a run can keep busy at most: its learners and emulator threads."""
-    shape = experiment.shape
-    return shape.topology.learners + shape.topology.players * shape.emulators
+    """Return how many cores a run can keep busy at most: learners' and emulators' threads."""
+    shape, topology = experiment.shape, experiment.shape.topology
+    return topology.learners * shape.learner_threads + topology.players * shape.emulators
 
 
 def idle(experiment: Experiment, usable: int, gpu: bool = False) -> str:
@@ -120,7 +144,6 @@ def idle(experiment: Experiment, usable: int, gpu: bool = False) -> str:
     if 2 * used >= usable:
         return ""
     shape = experiment.shape
-    several = shape.topology.learners > 1 or shape.topology.remote_servers
-    suited = not several and (gpu or fed(experiment) > shape.actors)
+    suited = not shape.learners and (gpu or fed(experiment) > shape.actors or shape.workers > 0)
     more = "--cores all takes what suits it" if suited else "more actors or workers would use them"
     return f"this process may use {usable} cores, and the run uses {used} of them at most; {more}"

@@ -204,8 +204,30 @@ def check_cluster_memory(experiment: Experiment, cluster: Cluster, available: in
 def parts_of(experiment: Experiment, net: Network, cluster: Cluster | None) -> dict[str, int]:
     """Return the bytes that a run needs, by part, with those of its processes."""
     count = experiment.shape.topology.processes(cluster.per_process) if cluster else 0
-    # one without its roles, measured: Python, torch and Ray
-    return memory(experiment, net) | {"processes": count * 200 * 2**20}
+    return memory(experiment, net) | {"processes": count * PROCESS_BYTES}
+
+
+PROCESS_BYTES = 200 * 2**20
+"""Of a process without its roles, measured: Python, torch and Ray."""
+
+
+def role_memory(experiment: Experiment) -> dict[str, int]:
+    """Return the bytes of a role by its kind, for Ray; {} where a network of the user's is unknown.
+
+    Those of "process" are what each process has besides.
+    """
+    if experiment.network.own_torso or experiment.network.own_heads:
+        return {}
+    parts, topology = memory(experiment, imagined_network(experiment)), experiment.shape.topology
+    learning = ("parameters", "standardised frames", "stacks", "minibatch with gradients")
+    playing = ("emulators", "trajectories")
+    buffers = max(len(topology.buffers), topology.queues)
+    return {
+        "process": PROCESS_BYTES,
+        "actor": sum(parts[name] for name in playing) // topology.players,
+        "learner": sum(parts[name] for name in learning) // topology.learners,
+        "replay": parts["experience"] // buffers,
+    }
 
 
 def check_parts(parts: dict[str, int], available: int, where: str) -> None:

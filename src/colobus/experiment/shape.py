@@ -94,6 +94,8 @@ class Shape:
     """Replay buffers between the actors and the learners; without --learners, trajectory queues
     between the actors and the learner, each in a process of its own on Ray."""
 
+    learner_threads: Annotated[int, Range(1, 256)] = 1
+    """Torch threads of each learner on a CPU; an actor has one."""
     loaders: Annotated[int, Range(0, 16), ALONE] = 0
     """Threads that join trajectories to batches, and copy them to a GPU, while the learner learns
     (0: the learner does that itself)."""

@@ -56,6 +56,7 @@ class Learner:
         saves: bool = False,
         reuse: MinibatchBuffer | None = None,
         before_save: Callable[[Version], None] | None = None,
+        threads: int = 1,
     ) -> None:
         self.name = f"learner-{index}"
         self.clock = Clock()
@@ -64,7 +65,7 @@ class Learner:
         self._index, self._algorithm = index, algorithm
         self._replay, self._tracker, self._saves = replay, tracker, saves
         self._reuse = reuse or MinibatchBuffer(1, algorithm.epochs)
-        self._before_save = before_save
+        self._before_save, self.threads = before_save, threads
         self._begun = False
         self._in_round = False
         self._batch: Batch | None = None  # the fresh one of this round

@@ -17,7 +17,8 @@ from colobus.core.timing import Clock
 class Active(Protocol):
     """A role that calls others; the runtime calls its ``step`` again and again.
 
-    An active role may have four more members. ``niceness`` lowers the priority of its thread.
+    An active role may have five more members. ``niceness`` lowers the priority of its thread.
+    ``threads`` is the number of torch threads that it computes with, if that is not 1.
     ``device`` is the `torch.device` on which it computes, if that is not the CPU.
     ``restart()`` is called after ``step`` raised an error that is not one of
     `colobus.core.errors`; it makes the role ready for the next step, or returns False if it

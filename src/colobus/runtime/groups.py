@@ -1,12 +1,19 @@
-"""The processes of a run on a cluster: what they ask for, and which roles share one."""
+"""The processes of a run on a cluster: what they ask for, which roles share one, and their hosts.
+
+Hosts may be named, such as in ``servers=n[1-4] workers=n[5-68]``, as Slurm writes names.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
+from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
 from colobus.runtime.graph import Handle, Kind, RoleGraph, handles
 
@@ -35,6 +42,12 @@ class Cluster:
     """Workers, or remote actors, in one process."""
     cpus: Annotated[float, Range(0)] = 1.0
     """CPUs that a process with workers, actors or the learner asks for; others ask for none."""
+    place: str = ""
+    """Hosts by name for processes of a kind, such as "servers=n[1-4] workers=n[5-68]"; colobus show
+    --nodes prints who lives where (default: Ray decides)."""
+    wait_for_hosts: str = "0s"
+    """How long to wait for hosts that have room for the run, such as 90s, 10m or 1h; an autoscaler
+    is asked for them."""
     silence: Annotated[float, Range(1, 86_400)] = 4.0
     """Seconds without an answer after which a process counts as frozen and is replaced (twice
     that before its first finished step)."""
@@ -44,6 +57,18 @@ class Cluster:
     shrink: bool = False
     """While more workers are lost than there are backups, a step takes the gradients of those
     left; else it waits until the lost are back."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a run waits for hosts.
+
+        Raises:
+            ColobusError: if it is no time.
+        """
+        text = self.wait_for_hosts
+        if not re.fullmatch(r"\d{1,6}[smh]", text, re.ASCII):
+            raise ColobusError(f"--wait-for-hosts {text}: want a time such as 90s, 10m or 1h")
+        return float(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1]]
 
     @property
     def joined(self) -> str:
@@ -147,19 +172,42 @@ def call_threads(graph: RoleGraph, specs: Sequence[ProcessSpec]) -> dict[str, in
     return {name: min(len(own) + 1, ANSWERED) for name, own in callers.items()}
 
 
+def process_groups(graph: RoleGraph, specs: Sequence[ProcessSpec]) -> list[list[str]]:
+    """Return which processes should share a host: a queue's or a learner's with its actors'.
+
+    [] in a run with one learner and one queue.
+    """
+    learners = actors_of_queues(graph, specs, "learner")
+    if len(learners) > 1:
+        return [[learner, *own] for learner, own in learners.items()]
+    queues = actors_of_queues(graph, specs)
+    return [list(learners), *map(list, queues.values())] if queues else []
+
+
+def cpus_of(spec: ProcessSpec, cluster: Cluster) -> float:
+    """Return the CPUs that a process asks for."""
+    return cluster.cpus if spec.kind in ACTIVE else 0.0
+
+
 class Room(NamedTuple):
     """What a process asks for, or a host has."""
 
     cpus: float
     gpus: float = 0.0
+    memory: float = 0.0
+    """Bytes."""
 
     def holds(self, need: Room) -> bool:
         """Return whether there is room for a process."""
-        return self.cpus >= need.cpus - ROUNDING and self.gpus >= need.gpus
+        cpus, gpus, memory = self
+        return cpus >= need.cpus - ROUNDING and gpus >= need.gpus and memory >= need.memory
 
 
 def spread_groups(
-    groups: Sequence[Sequence[str]], needs: Mapping[str, Room], free: Mapping[str, Room]
+    groups: Sequence[Sequence[str]],
+    needs: Mapping[str, Room],
+    free: Mapping[str, Room],
+    named: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, str]:
     """Return a host for each process, those of a group on as few hosts as it takes.
 
@@ -168,24 +216,30 @@ def spread_groups(
             several groups gets its host with the first.
         needs: what each process asks for.
         free: what is free on each host, the host preferred among equals first.
+        named: the hosts on which a process may be (default: all).
 
     Returns:
         {} if they have not room.
     """
-    left, found = dict(free), dict[str, str]()
+    left, found, named = dict(free), dict[str, str](), named or {}
+    there = Counter[str]()  # processes on each host
     for group in groups:
         host = ""
         for name in group:
             if name in found:
                 continue
             need = needs[name]
-            if not host or not left[host].holds(need):
-                able = [one for one, room in left.items() if room.holds(need)]
-                host = max(able, key=lambda one: left[one].cpus, default="")
+            hosts = named.get(name, list(left))
+            if host not in hosts or not left[host].holds(need):
+                able = [one for one in hosts if left[one].holds(need)]
+                # those that ask for nothing take turns
+                turn = Counter[str]() if need.cpus else there
+                host = max(able, key=lambda one: (left[one].cpus, -turn[one]), default="")
             if not host:
                 return {}
             found[name] = host
-            left[host] = Room(left[host].cpus - need.cpus, left[host].gpus - need.gpus)
+            there[host] += 1
+            left[host] = Room(*(a - b for a, b in zip(left[host], need, strict=True)))
     return found
 
 
@@ -198,3 +252,196 @@ def kind_of(kinds: Set[Kind]) -> ProcessKind:
     if kinds & {"learner", "actor"}:
         return "worker"
     return "queue" if "queue" in kinds else "replay"
+
+
+MOST_HOSTS = 65_536
+
+UNKNOWN = Room(float("inf"), float("inf"), float("inf"))
+"""Of a host that is only named."""
+
+
+def expand(text: str) -> list[str]:
+    """Return the hosts of a list such as ``n[1-3,07],login``, as ``scontrol show hostnames`` does.
+
+    Raises:
+        ColobusError: if it is no such list.
+    """
+    names: list[str] = []
+    for part in re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+|[\[\],]", text + ","):
+        if part == ",":
+            continue
+        pieces = re.split(r"\[([^\]]*)\]", part)
+        texts = [[piece] if i % 2 == 0 else _numbers(piece) for i, piece in enumerate(pieces)]
+        many = 1
+        for each in texts:
+            many *= len(each)
+        if not re.fullmatch(r"[\w.\-\[\],]+", part) or part in "[]" or not 0 < many < MOST_HOSTS:
+            raise ColobusError(f"{text!r}: is no list of hosts such as n[1-4] or n1,n2,m[01-16]")
+        names += map("".join, itertools.product(*texts))
+    if not names or len(set(names)) < len(names) or ",," in f",{text},":
+        raise ColobusError(f"{text!r}: is no list of hosts, each named once, such as n[1-4]")
+    return names
+
+
+def _numbers(text: str) -> list[str]:
+    """Return the numbers of ``1-3,07``, as wide as they are written; [] if it is something else."""
+    found: list[str] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and len(last) < 7):
+            return []
+        if not int(first) <= int(last) < int(first) + MOST_HOSTS:
+            return []
+        found += [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
+    return found
+
+
+def places(place: str) -> dict[str, tuple[str, list[str]]]:
+    """Return for each word such as ``servers=n[1-4]`` the kind of processes and the hosts.
+
+    Raises:
+        ColobusError: if a word is none of these.
+    """
+    found: dict[str, tuple[str, list[str]]] = {}
+    for word in place.split():
+        kind, _, hosts = word.partition("=")
+        if not (kind and hosts):
+            raise ColobusError(f"--place {word}: want KIND=HOSTS, such as servers=n[1-4]")
+        try:
+            found[word] = (kind.removesuffix("s"), expand(hosts))
+        except ColobusError as error:
+            raise ColobusError(f"--place {word}: {error}") from None
+    return found
+
+
+SIDECARS = ("evaluator", "recorder")
+
+
+def named_hosts(
+    place: str, specs: Sequence[ProcessSpec], apart: bool = False
+) -> dict[str, list[str]]:
+    """Return the names of the hosts on which processes have to be, by process.
+
+    Args:
+        place: words such as ``servers=n[1-4]``.
+        specs: all processes of the run.
+        apart: whether sidecars have a process, too.
+
+    Raises:
+        ColobusError: if a word names no process of the run, or one again.
+    """
+    kinds = {spec.name: re.split(r"[-0-9]", spec.name)[0] for spec in specs}
+    found: dict[str, list[str]] = {}
+    for word, (kind, hosts) in places(place).items():
+        if kind == "tracker":
+            raise ColobusError(
+                f"--place {word}: the tracker lives where the command is given, as it writes the "
+                "run's folder; leave it out"
+            )
+        own = [spec.name for spec in specs if kind in (kinds[spec.name], spec.kind)]
+        own += [kind] if kind in SIDECARS and apart else []
+        if not own:
+            there = ", ".join(sorted(set(kinds.values()) - {"tracker"}))
+            raise ColobusError(f"--place {word}: the run has no such process; it has: {there}")
+        for name in own:
+            if found.setdefault(name, hosts) != hosts:
+                raise ColobusError(f"--place {word}: {name} has other hosts already")
+    return found
+
+
+def plan_hosts(
+    graph: RoleGraph,
+    specs: Sequence[ProcessSpec],
+    cluster: Cluster,
+    free: Mapping[str, Room],
+    memory: Mapping[str, int],
+    ids: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the host of each process but the tracker, those of a group near one another.
+
+    Processes without a host of their own by name go to the hosts that nobody named, if there are
+    any.
+
+    Args:
+        graph: of the run.
+        specs: its processes.
+        cluster: what they ask for, and which hosts are named.
+        free: room on each host, the one of the command first.
+        memory: bytes of a role by its kind.
+        ids: what ``free`` calls a host, by all of its names (default: these are the names).
+
+    Returns:
+        {} if there is no room, but no process has a host by name.
+
+    Raises:
+        ColobusError: if a named host is missing, or the named ones have not enough room.
+    """
+    ids = {host: host for host in free} if ids is None else ids
+    named = named_hosts(cluster.place, specs, cluster.sidecars_apart)
+    needs = {spec.name: need_of(spec, cluster, memory) for spec in specs}
+    needs |= {name: Room(cluster.cpus) for name in SIDECARS}
+    for name, hosts in named.items():
+        if missing := [host for host in hosts if host not in ids]:
+            short: dict[str, str] = {}
+            for known, host in ids.items():
+                short.setdefault(host, known)
+            there = ", ".join(list(short.values())[:8]) + (", …" if len(short) > 8 else "")
+            raise ColobusError(
+                f"--place: {name} has to be on {missing[0]}, which is not in the cluster; "
+                f"there are {there}"
+            )
+    fixed = {name: [ids[host] for host in hosts] for name, hosts in named.items()}
+    taken = set(itertools.chain.from_iterable(fixed.values()))
+    rest = [host for host in free if host not in taken] or list(free)
+    groups = process_groups(graph, specs)
+    if named:
+        of_groups = set(itertools.chain.from_iterable(groups))
+        others = [spec.name for spec in specs if spec.kind != "tracker"]
+        groups = [[name] for name in named] + groups
+        groups += [[name] for name in others if name not in of_groups and name not in named]
+    found = spread_groups(groups, needs, free, {spec.name: rest for spec in specs} | fixed)
+    if named and not found:
+        for hosts in named.values():
+            own = [needs[name].cpus for name, those in named.items() if those == hosts]
+            _check_cpus(own, {host: free[ids[host]].cpus for host in hosts})
+        own = [needs[spec.name].cpus for spec in specs if spec.name not in named]
+        _check_cpus(own, {host: free[host].cpus for host in rest})
+        raise ColobusError("--place: the named hosts have not enough GPUs or memory")
+    return found
+
+
+def _check_cpus(wanted: Sequence[float], there: Mapping[str, float]) -> None:
+    """Raise ColobusError, with both numbers, if hosts hold fewer processes that ask for CPUs."""
+    asking = [cpus for cpus in wanted if cpus]
+    each = max(asking, default=1.0)
+    holds = sum(min(int((cpus + ROUNDING) // each), len(asking)) for cpus in there.values())
+    if holds < len(asking):
+        hosts = list(there)
+        names = hosts[0] if len(hosts) == 1 else f"{hosts[0]} to {hosts[-1]}"
+        raise ColobusError(
+            f"--place: {len(asking)} processes that ask for {each:g} CPUs each have to be on "
+            f"{names}, which hold {holds}; name more hosts, raise --per-process or lower --cpus"
+        )
+
+
+def need_of(spec: ProcessSpec, cluster: Cluster, memory: Mapping[str, int]) -> Room:
+    """Return what a process asks for; ``memory`` has the bytes of a role by its kind."""
+    own = [memory.get(role.partition("-")[0], 0) for role in spec.roles]
+    return Room(cpus_of(spec, cluster), spec.gpus, sum(own) + memory.get("process", 0))
+
+
+def hosts_of_job() -> dict[str, Room]:
+    """Return the hosts of the Slurm job that this process is in, with their CPUs; {} if in none."""
+    try:
+        names = expand(os.environ["SLURM_JOB_NODELIST"])
+        counts: list[float] = []
+        for word in os.environ["SLURM_JOB_CPUS_PER_NODE"].split(","):  # such as 12(x3),8
+            count, _, times = word.partition("(x")
+            counts += [float(count)] * int(times.rstrip(")") or 1)
+    except (KeyError, ValueError, ColobusError):
+        return {}
+    return {
+        name: Room(count, UNKNOWN.gpus, UNKNOWN.memory)
+        for name, count in zip(names, counts, strict=False)
+    }

@@ -100,8 +100,8 @@ class InProcess:
 class Threads(InProcess):
     """Runs roles on threads of this process (a `colobus.runtime.api.Runtime`).
 
-    Each active role has a thread of its own, with one torch thread. A role that raises is
-    restarted up to `RESTARTS` times in a row, if it can be. Else it ends the run.
+    Each active role has a thread of its own, with one torch thread or its ``threads``. A role that
+    raises is restarted up to `RESTARTS` times in a row, if it can be. Else it ends the run.
 
     Args:
         roles: by name, built.
@@ -157,7 +157,8 @@ class Threads(InProcess):
         return [thread.name for thread in self._threads if thread.is_alive()]
 
     def _run(self, role: Active) -> None:
-        torch.set_num_threads(1)  # holds for the calling thread only
+        torch.get_num_threads()  # else what another thread set last would hold from its first work
+        torch.set_num_threads(threads_of(role))  # holds for the calling thread only
         be_nicer(getattr(role, "niceness", 0))
         restarts, raised = 0, 0.0
         try:
@@ -231,6 +232,11 @@ def failed(role: Active, error: BaseException, times: int = 1) -> RoleFailed:
     return failure
 
 
+def threads_of(role: Active) -> int:
+    """Return how many torch threads a role computes with."""
+    return int(getattr(role, "threads", 1))
+
+
 def hung(state: RoleState, deadline: float) -> str:
     """Return a line about a role that is stuck in its work beyond the deadline, else ""."""
     deadline *= 1 if state.steps else SLOW_START
@@ -258,9 +264,9 @@ class Inline(InProcess):
     def wait(self, seconds: float) -> bool:
         """Call ``step`` of each active role once; return whether one has finished."""
         before = torch.get_num_threads()
-        torch.set_num_threads(1)
         try:
             for role in self.active:
+                torch.set_num_threads(threads_of(role))
                 role.step()
         finally:
             torch.set_num_threads(before)

@@ -16,7 +16,7 @@ from colobus.core.types import Episode
 from colobus.envs.api import GameSettings
 from colobus.experiment import presets
 from colobus.experiment.aliases import RENAMED, hint
-from colobus.experiment.autoscale import cores_of, for_cores
+from colobus.experiment.autoscale import cores_of, for_cores, with_cpus
 from colobus.experiment.check import check_effect, check_resumed
 from colobus.experiment.settings import Experiment, argument, groups_of, settings_of
 from colobus.roles.tracker import Status
@@ -115,7 +115,8 @@ def train(
         on_checkpoint: called with the path of every new checkpoint.
         cluster: run in processes of this Ray cluster, or in simulated time on these hosts; on
             threads of this process by default.
-        cores: choose actors, games, emulator threads and batch for so many cores of this machine.
+        cores: choose actors, games, threads and batch for so many cores of this machine, or with
+            workers of each of them.
         device: that learns: "cpu", "cuda", "cuda:N" or "auto". A run may go on on another one.
         act_device: that chooses actions (default: the one that learns).
         cuda_graphs: record the steps of learning and acting on a GPU as CUDA graphs.
@@ -144,8 +145,14 @@ def train(
         found = presets.with_target(with_settings(base, **wanted))
         if cores is None:
             return found
+        nonlocal cluster
         gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
-        return for_cores(found, base, cores_of(str(cores), usable_cores()), gpu)
+        own = cluster.joined if isinstance(cluster, Cluster) else cluster  # or simulated hosts
+        workers = found.shape.workers
+        count = cores_of(str(cores), usable_cores(), workers, joined=bool(own))
+        if isinstance(cluster, Cluster) and workers:
+            cluster = with_cpus(cluster, count)
+        return for_cores(found, base, count, gpu)
 
     callbacks = Callbacks(on_update, on_episode, on_checkpoint)
     check_callable(make_env=make_env)

@@ -16,14 +16,14 @@ from colobus.core.checkpoint import is_there, list_checkpoints
 from colobus.core.errors import Closed, ColobusError, Lost
 from colobus.core.fields import check as check_fields
 from colobus.core.files import Events
-from colobus.experiment.memory import check_cluster_memory, check_limits
+from colobus.experiment.memory import check_cluster_memory, check_limits, role_memory
 from colobus.experiment.settings import Experiment, flag
 from colobus.roles.tracker import Status, Tracker
 from colobus.runs.folder import CHECKPOINTS, EVENTS
 from colobus.runtime.api import Errand, Runtime
 from colobus.runtime.devices import ON_CPU, Devices, Placement, find_device, place, prepare
 from colobus.runtime.graph import RoleGraph
-from colobus.runtime.groups import Cluster, Hosts
+from colobus.runtime.groups import Cluster, Hosts, Room, places
 from colobus.training.runtimes import Launcher, Log, Plan
 from colobus.training.saving import cut_lines
 from colobus.training.start import Start, begin_again
@@ -50,6 +50,7 @@ class OnRay(Launcher):
             raise ColobusError(
                 "--sidecars-apart: has an effect only with --evaluator or --recorder"
             )
+        places(self._cluster.place)
         placement = place(devices, on_ray=True)
         check_limits(experiment, self._cluster, placement, resumed)
         return placement
@@ -64,6 +65,21 @@ class OnRay(Launcher):
             ColobusError: if Ray is not installed, or the cluster cannot be joined or is too small.
         """
         from colobus.runtime.ray import has_token
+
+        address = self.join_cluster(stack)
+        if address:
+            from colobus.runtime.ray.placement import memory_of_cluster
+
+            if not self._cluster.patience:  # else more hosts may come
+                check_cluster_memory(experiment, self._cluster, memory_of_cluster())
+            if not has_token():
+                log(
+                    "Ray's token authentication is off (RAY_AUTH_MODE): whoever reaches a port of "
+                    "the cluster can run code on it"
+                )
+
+    def join_cluster(self, stack: ExitStack) -> str:
+        """Join the cluster until the stack is left; return its address, "" for an own one."""
         from colobus.runtime.ray import prepare as prepare_ray
 
         address = prepare_ray(self._cluster.address)
@@ -74,23 +90,24 @@ class OnRay(Launcher):
                 f"--on ray: {error}; install it with: pip install 'colobus[cluster]'"
             ) from None
         self._alive = stack.enter_context(connected(self._cluster))
-        if address:
-            from colobus.runtime.ray.placement import memory_of_cluster
+        return address
 
-            check_cluster_memory(experiment, self._cluster, memory_of_cluster())
-            if not has_token():
-                log(
-                    "Ray's token authentication is off (RAY_AUTH_MODE): whoever reaches a port of "
-                    "the cluster can run code on it"
-                )
+    def hosts(self, stack: ExitStack) -> tuple[dict[str, Room], dict[str, str]]:
+        """Join the cluster; return what each host has, and Ray's names of hosts by their own."""
+        self.join_cluster(stack)
+        from colobus.runtime.ray.placement import hosts_by_name, hosts_there
+
+        return hosts_there(), hosts_by_name()
 
     def elsewhere(self, what: str, log: Log) -> Errand | None:
         """Return what sends the errands of a sidecar to another host, if they are to be apart."""
         if not self._cluster.sidecars_apart:
             return None
+        from colobus.runtime.ray.placement import named_here
         from colobus.runtime.ray.remote import Errands
 
-        return Errands(what, self._cluster.cpus, log)
+        named = [hosts for kind, hosts in places(self._cluster.place).values() if kind == what]
+        return Errands(what, self._cluster.cpus, log, named_here(named[0]) if named else ())
 
     def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[RoleGraph, Runtime]:
         """Place the processes in the cluster.
@@ -140,6 +157,7 @@ class OnRay(Launcher):
             whole=experiment.deterministic,
             alive=self._alive,
             disk_patience=experiment.tracker.disk_patience,
+            memory=role_memory(experiment) if self._cluster.joined else {},
         )
         return first.make_graph(), runtime
 

@@ -328,6 +328,7 @@ class RoleFactory:
             schedule=part(Schedule, algorithm, algorithm_state, start.steps, self.experiment.stop),
             replay=replay,
             tracker=self.tracker,
+            threads=self.experiment.shape.learner_threads,
             saves=rank == 0,
             reuse=part(
                 MinibatchBuffer,
@@ -383,4 +384,5 @@ class RoleFactory:
             ),
             replay=replay,
             tracker=self.tracker,
+            threads=self.experiment.shape.learner_threads,
         )

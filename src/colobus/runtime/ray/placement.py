@@ -6,28 +6,36 @@ its queue in its process, so its actors go where it goes. All hosts must have th
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import RayError
 
 from colobus.core.errors import ColobusError
+from colobus.core.timing import clock
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import (
-    ACTIVE,
+    ROUNDING,
     Cluster,
     ProcessSpec,
     Room,
     actors_of_queues,
     call_threads,
     group_processes,
-    spread_groups,
+    named_hosts,
+    need_of,
+    plan_hosts,
+    process_groups,
 )
 from colobus.runtime.host import versions
-from colobus.runtime.ray.remote import RemoteProcess, SilentHosts, cpus_of
+from colobus.runtime.ray.remote import RemoteProcess, SilentHosts
+
+TELL_SECONDS, LOOK_SECONDS = 30.0, 0.5
+"""Between two lines that say which room is missing, and between two looks for it."""
 
 WAIT_SECONDS = 60.0
 """Seconds for which a queue waits at most to be told where its actors are. Where many processes
@@ -35,30 +43,41 @@ start at once on few cores, each takes long to import its libraries."""
 
 
 class Placement:
-    """Where the processes of a run with several queues or learners go; else Ray decides all.
+    """Where the processes of a run with several queues or learners go, or with hosts by name; else
+    Ray decides all.
 
     Args:
         graph: of the run.
         processes: of the run.
-        cluster: what a process asks for.
+        cluster: what a process asks for, and which hosts are named.
+        memory: bytes of a role by its kind.
+
+    Raises:
+        ColobusError: if a host by name is missing, or has not enough room.
     """
 
     def __init__(
-        self, graph: RoleGraph, processes: Sequence[RemoteProcess], cluster: Cluster
+        self,
+        graph: RoleGraph,
+        processes: Sequence[RemoteProcess],
+        cluster: Cluster,
+        memory: Mapping[str, int],
     ) -> None:
         specs = [process.spec for process in processes]
-        names = actors_of_queues(graph, specs)
         self._actors = {
             queue: [one for one in processes if one.spec.name in own]
-            for queue, own in names.items()
+            for queue, own in actors_of_queues(graph, specs).items()
         }
-        learners = actors_of_queues(graph, specs, "learner")
-        groups = [list(learners), *map(list, names.values())]
-        if len(learners) > 1:
-            groups = [[learner, *own] for learner, own in learners.items()]
-        free = idle_hosts() if names or len(learners) > 1 else {}
-        needs = {spec.name: Room(cluster.cpus, spec.gpus) for spec in specs}
-        self._first = spread_groups(groups, needs, free) if len(free) > 1 else {}
+        self._first, self._named = dict[str, str](), dict[str, list[str]]()
+        if cluster.place:
+            ids, free, apart = hosts_by_name(), hosts_there(), cluster.sidecars_apart
+            self._first = plan_hosts(graph, specs, cluster, free, memory, ids)
+            self._named = {
+                name: [ids[host] for host in hosts]
+                for name, hosts in named_hosts(cluster.place, specs, apart).items()
+            }
+        elif process_groups(graph, specs) and len(free := idle_hosts()) > 1:
+            self._first = plan_hosts(graph, specs, cluster, free, memory)
 
     def actors(self, queue: RemoteProcess) -> Sequence[RemoteProcess]:
         """Return the processes whose actors add to a queue; none if it is no queue."""
@@ -69,16 +88,59 @@ class Placement:
 
         A queue goes to the host with most of its actors, which have to be started before. The
         others have a host of their own at the first start, when it is known where there is room.
+        One that has to be on a host by name is begun again there, or on another of its kind's; if
+        none of these is left, Ray decides.
 
         Args:
             process: to be started.
             hosts: that there are, without those that give no answer.
         """
-        first = self._first.pop(process.spec.name, "")
-        if process.spec.name not in self._actors or len(hosts) < 2:
+        name = process.spec.name
+        first = self._first.pop(name, "")
+        if name in self._named:
+            left = [host for host in self._named[name] if host in hosts]
+            return first if first in left else next(iter(left), "")
+        if name not in self._actors or len(hosts) < 2:
             return first
-        near = hosts_of(self._actors[process.spec.name])
+        near = hosts_of(self._actors[name])
         return next((host for host in near if host in hosts), "")
+
+    def is_hard(self, process: RemoteProcess) -> bool:
+        """Return whether a process has to be on a host by name."""
+        return process.spec.name in self._named
+
+
+def _nodes() -> list[dict[str, Any]]:
+    """Return what Ray knows of the hosts that live, this host first."""
+    here = ray.get_runtime_context().get_node_id()
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    return sorted(nodes, key=lambda node: bool(node["NodeID"] != here))
+
+
+def hosts_there() -> dict[str, Room]:
+    """Return what each host has by Ray's name, whether it is taken or not."""
+    return {node["NodeID"]: _room(node["Resources"]) for node in _nodes()}
+
+
+def hosts_by_name() -> dict[str, str]:
+    """Return Ray's name of each host by its own names: with and without domain, and its address."""
+    found: dict[str, str] = {}
+    for node in _nodes():
+        full = node["NodeManagerHostname"]
+        for name in (
+            node.get("NodeName", ""),
+            full.split(".")[0],
+            full,
+            node["NodeManagerAddress"],
+        ):
+            found.setdefault(name, node["NodeID"])
+    return found
+
+
+def named_here(names: Sequence[str]) -> list[str]:
+    """Return Ray's names of hosts by their own; of those that are in the cluster."""
+    known = hosts_by_name()
+    return [known[name] for name in names if name in known]
 
 
 def idle_hosts() -> dict[str, Room]:
@@ -87,16 +149,11 @@ def idle_hosts() -> dict[str, Room]:
     {} if some of them are taken, because Ray does not say on which hosts.
     """
     there, free = map(_room, (ray.cluster_resources(), ray.available_resources()))
-    if not free.holds(there):
-        return {}
-    here = ray.get_runtime_context().get_node_id()
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    nodes.sort(key=lambda node: node["NodeID"] != here)
-    return {node["NodeID"]: _room(node["Resources"]) for node in nodes}
+    return hosts_there() if free.holds(there._replace(memory=0.0)) else {}
 
 
 def _room(resources: Mapping[str, float]) -> Room:
-    return Room(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
+    return Room(*(resources.get(name, 0.0) for name in ("CPU", "GPU", "memory")))
 
 
 def hosts_of(processes: Sequence[RemoteProcess]) -> list[str]:
@@ -112,25 +169,46 @@ def hosts_of(processes: Sequence[RemoteProcess]) -> list[str]:
     return [host for host, _ in found.most_common()]
 
 
-def check_resources(specs: Sequence[ProcessSpec], cluster: Cluster) -> None:
-    """Raise ColobusError if the cluster has not enough free CPUs and GPUs for all processes."""
-    all_there, all_free = ray.cluster_resources(), ray.available_resources()
+def check_resources(
+    specs: Sequence[ProcessSpec], cluster: Cluster, memory: Mapping[str, int]
+) -> None:
+    """Raise ColobusError if the cluster has not enough that is free for all processes.
+
+    Args:
+        specs: all processes of the run.
+        cluster: what they ask for.
+        memory: bytes of a role by its kind.
+    """
+    there, free = map(_room, (ray.cluster_resources(), ray.available_resources()))
     gpus = sum(spec.gpus for spec in specs)
-    there, free = (resources.get("GPU", 0.0) for resources in (all_there, all_free))
-    if gpus > free:
+    if gpus > free.gpus:
         raise ColobusError(
             f"--device cuda: the run asks for {gpus} GPUs, one for each process that learns, the "
-            f"cluster has {there:g}, {free:g} of them free; use fewer learners, or --device cpu, "
-            "with which Gloo adds up the gradients of a group"
+            f"cluster has {there.gpus:g}, {free.gpus:g} of them free; use fewer learners, or "
+            "--device cpu, with which Gloo adds up the gradients of a group"
         )
-    wanted = sum(cpus_of(spec, cluster) for spec in specs)
-    there, free = (resources.get("CPU", 0.0) for resources in (all_there, all_free))
-    if wanted > free:
-        count = sum(spec.kind in ACTIVE for spec in specs)
+    needs = [need_of(spec, cluster, memory) for spec in specs]
+    count = sum(need.cpus > 0 for need in needs)
+    if count * cluster.cpus > free.cpus + ROUNDING:
         raise ColobusError(
-            f"the run asks for {wanted:g} CPUs ({count} processes, --cpus {wanted / count:g} "
-            f"each), the cluster has {there:g}, {free:g} of them free; lower --cpus, raise "
-            "--per-process, or take more hosts"
+            f"the run asks for {count * cluster.cpus:g} CPUs ({count} processes, --cpus "
+            f"{cluster.cpus:g} each), the cluster has {there.cpus:g}, {free.cpus:g} of them free; "
+            "lower --cpus, raise --per-process, or take more hosts"
+        )
+    bytes_ = sum(need.memory for need in needs)
+    if bytes_ > free.memory:
+        raise ColobusError(
+            f"the {len(specs)} processes of the run ask for {bytes_ / 2**30:.1f} GiB of memory, "
+            f"and {free.memory / 2**30:.1f} GiB of the cluster are free; raise --per-process, "
+            "lower --games, or take more hosts"
+        )
+    hosts = idle_hosts() if count else {}
+    holds = sum(int((room.cpus + ROUNDING) // cluster.cpus) for room in hosts.values())
+    if hosts and holds < count:
+        most = max(room.cpus for room in hosts.values())
+        raise ColobusError(
+            f"{count} processes ask for {cluster.cpus:g} CPUs each, and the hosts hold {holds} of "
+            f"them: none has more than {most:g} CPUs; lower --cpus or --cores, or take more hosts"
         )
 
 
@@ -168,23 +246,70 @@ class Processes:
         first: the incarnation to begin with.
         cluster: what processes ask for.
         deadline: seconds after which a role that is stuck in one piece of work counts as hung.
+        memory: bytes of a role by its kind.
 
     Raises:
-        ColobusError: if the cluster has not enough free CPUs or GPUs.
+        ColobusError: if the cluster has not enough room, unless the run waits for it.
     """
 
     def __init__(
-        self, graph: RoleGraph, first: Incarnation, cluster: Cluster, deadline: float
+        self,
+        graph: RoleGraph,
+        first: Incarnation,
+        cluster: Cluster,
+        deadline: float,
+        memory: Mapping[str, int],
     ) -> None:
-        self._cluster, self._deadline = cluster, deadline
+        self._cluster, self._deadline, self._memory = cluster, deadline, memory
         specs = group_processes(graph, cluster.per_process, first.gpus)
-        check_resources(specs, cluster)
         self.all = [RemoteProcess(spec) for spec in specs]
         self.of_role = {role: one for one in self.all for role in one.spec.roles}
-        self._placement = Placement(graph, self.all, cluster)
-        self._threads = call_threads(graph, specs)
+        self._threads, self._graph = call_threads(graph, specs), graph
         self._silent = SilentHosts()
         self.set_incarnation(first)
+        if not cluster.patience:
+            self.find_room()
+
+    def find_room(self) -> None:
+        """Find a place for all processes; raise ColobusError if the cluster has not enough room."""
+        check_resources([process.spec for process in self.all], self._cluster, self._memory)
+        self._placement = Placement(self._graph, self.all, self._cluster, self._memory)
+
+    def wait_for_room(self, pause: Callable[[], None], log: Callable[[str], None]) -> None:
+        """Wait for hosts with enough room, and ask an autoscaler for them; then as `find_room`.
+
+        Args:
+            pause: called about twice a second meanwhile.
+            log: told twice a minute what is missing.
+        """
+        from ray.autoscaler.sdk import request_resources
+
+        began, told = time.monotonic(), float("-inf")
+        needs = [need_of(process.spec, self._cluster, self._memory) for process in self.all]
+        bundles = [
+            {"CPU": need.cpus, "GPU": need.gpus, "memory": need.memory}
+            for need in needs
+            if need.cpus
+        ]
+        request_resources(bundles=bundles)
+        try:
+            while True:
+                try:
+                    self.find_room()
+                    return
+                except ColobusError as error:
+                    now = time.monotonic()
+                    left = self._cluster.patience - (now - began)
+                    if left <= 0:
+                        said = f"after {clock(now - began)} of --wait-for-hosts"
+                        raise ColobusError(f"{said}: {error}") from None
+                    if now - told >= TELL_SECONDS:
+                        log(f"waiting for hosts, {clock(left)} at most: {error}")
+                        told = now
+                pause()
+                time.sleep(LOOK_SECONDS)
+        finally:
+            request_resources(bundles=[])
 
     @property
     def beginning(self) -> list[RemoteProcess]:
@@ -218,7 +343,9 @@ class Processes:
                 continue
             avoid = silent if process.spec.kind != "tracker" else set()
             host = self._placement.host(process, hosts - silent)
-            process.fill(self._cluster, self._threads[process.spec.name], avoid, host)
+            need = need_of(process.spec, self._cluster, self._memory)
+            threads, soft = self._threads[process.spec.name], not self._placement.is_hard(process)
+            process.fill(need, threads, avoid, host, soft)
         for process in processes:
             self._begin(process)
 

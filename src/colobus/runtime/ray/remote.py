@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 
 from colobus.core.errors import Closed, Lost
 from colobus.runtime.api import Done, RoleState
-from colobus.runtime.groups import ACTIVE, Cluster, ProcessSpec
+from colobus.runtime.groups import ACTIVE, ProcessSpec, Room
 from colobus.runtime.host import About, Errander, Heartbeat
 from colobus.runtime.ray.process import Process, first_line
 from colobus.runtime.threads import hung
@@ -83,26 +83,33 @@ class RemoteProcess:
         return self.handle is not None and self.beginning is None
 
     def fill(
-        self, cluster: Cluster, callers: int, avoid: Collection[str] = (), host: str = ""
+        self,
+        need: Room,
+        callers: int,
+        avoid: Collection[str] = (),
+        host: str = "",
+        soft: bool = True,
     ) -> None:
         """Start a Ray actor, if there is none.
 
         Args:
-            cluster: what the process asks for.
+            need: what the process asks for.
             callers: calls that it answers at the same time; see `call_threads`.
             avoid: hosts on which not to start it; see `SilentHosts`.
             host: to start it on, if that is there ("": any).
+            soft: or else on another.
         """
         if self.handle is not None:
             return
         self.about, self.new = None, True
         actor = ray.remote(concurrency_groups={"watch": 1})(Process)
         self.handle = actor.options(
-            num_cpus=cpus_of(self.spec, cluster) or (SOME_CPU if host else 0.0),
-            num_gpus=self.spec.gpus,
+            num_cpus=need.cpus or (SOME_CPU if host else 0.0),
+            num_gpus=need.gpus,
+            memory=round(need.memory) or None,
             max_restarts=0,
             max_concurrency=WAITING,
-            scheduling_strategy=_where(self.spec, host),
+            scheduling_strategy=_where(self.spec, host, soft),
             label_selector=None if host or not avoid else {NODE: f"!in({','.join(sorted(avoid))})"},
         ).remote(callers)
 
@@ -240,10 +247,13 @@ class Errands:
         what: whose errands, for messages.
         cpus: that the process asks for.
         say: takes lines for the user.
+        hosts: Ray's names of those on which it may be (default: all).
     """
 
-    def __init__(self, what: str, cpus: float, say: Callable[[str], None]) -> None:
-        self._what, self._cpus, self._say = what, cpus, say
+    def __init__(
+        self, what: str, cpus: float, say: Callable[[str], None], hosts: Sequence[str] = ()
+    ) -> None:
+        self._what, self._cpus, self._say, self._hosts = what, cpus, say, hosts
         self._actor: Any = None
         self._over = False
 
@@ -272,6 +282,8 @@ class Errands:
         here = ray.get_runtime_context().get_node_id()
         others = [one for one in ray.nodes() if one["Alive"] and one["NodeID"] != here]
         elsewhere = {NODE: f"!in({here})"} if others else None
+        if self._hosts:
+            elsewhere = {NODE: f"in({','.join(self._hosts)})"}
         asked = {"num_cpus": self._cpus, "max_concurrency": 2, "label_selector": elsewhere}
         return ray.remote(Errander).options(scheduling_strategy="SPREAD", **asked).remote()
 
@@ -292,17 +304,12 @@ class Errands:
         raise Closed
 
 
-def cpus_of(spec: ProcessSpec, cluster: Cluster) -> float:
-    """Return the CPUs that a process asks for."""
-    return cluster.cpus if spec.kind in ACTIVE else 0.0
-
-
-def _where(spec: ProcessSpec, host: str) -> Any:
+def _where(spec: ProcessSpec, host: str, soft: bool) -> Any:
     """Return Ray's strategy for a process: servers on different hosts, the tracker on this one."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     if spec.kind == "tracker":  # it writes the run's folder
         return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     if host:
-        return NodeAffinitySchedulingStrategy(host, soft=True)
+        return NodeAffinitySchedulingStrategy(host, soft=soft)
     return "SPREAD" if spec.kind == "server" else "DEFAULT"

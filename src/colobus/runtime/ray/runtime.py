@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -108,9 +108,10 @@ class Ray:
             goes on as if nothing had been lost.
         alive: tells whether Ray itself lives (default: it always does).
         disk_patience: seconds that the tracker may wait for a disk at the end.
+        memory: bytes that Ray is asked for by kind of role.
 
     Raises:
-        ColobusError: if the cluster has not enough free CPUs or GPUs.
+        ColobusError: if the cluster has not enough room, unless the run waits for hosts.
     """
 
     def __init__(
@@ -124,13 +125,14 @@ class Ray:
         whole: bool = False,
         alive: Alive | None = None,
         disk_patience: float = 0.0,
+        memory: Mapping[str, int] | None = None,
     ) -> None:
         self._cluster, self._deadline = cluster, deadline
         self._alive = alive or Alive({})
         self._restore, self._log, self.reports = restore, log, Reports(log, tell)
         self._whole = whole
         graph = first.make_graph()
-        self.processes = Processes(graph, first, cluster, deadline)
+        self.processes = Processes(graph, first, cluster, deadline, memory or {})
         self._active = [node.name for node in graph.nodes if node.active]
         self._learners = set(graph.names("learner"))
         self.roles: dict[str, Any] = {
@@ -155,6 +157,8 @@ class Ray:
         Raises:
             ColobusError: if a process does not come up, or has other versions installed.
         """
+        if self._cluster.patience:
+            self.processes.wait_for_room(pause, self._log)
         self.processes.begin(self.processes.all)
         began = time.monotonic()
         while late := self.processes.beginning:

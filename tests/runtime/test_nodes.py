@@ -1,0 +1,198 @@
+"""Hosts by name: lists of them, who goes where, and runs that wait for a host."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colobus.core.errors import ColobusError
+from colobus.experiment.memory import role_memory
+from colobus.runtime.groups import (
+    Cluster,
+    Room,
+    expand,
+    group_processes,
+    hosts_of_job,
+    need_of,
+    plan_hosts,
+)
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
+from conftest import distributed_catch
+from helpers.ray_runs import head, node, train
+
+LISTS = {
+    "n1": "n1",
+    "n[1-3,07],login": "n1 n2 n3 n07 login",
+    "n[08-11]": "n08 n09 n10 n11",
+    "rack[1-2]n[1-2].x": "rack1n1.x rack1n2.x rack2n1.x rack2n2.x",
+    "a-1,b[2]": "a-1 b2",
+}
+
+
+@pytest.mark.parametrize(("text", "names"), LISTS.items())
+def test_a_list_is_expanded_as_slurm_does(text: str, names: str) -> None:
+    assert expand(text) == names.split()
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(shutil.which("scontrol") is None, reason="Slurm is not installed")
+def test_scontrol_says_the_same() -> None:
+    for text in LISTS:
+        done = subprocess.run(
+            ["scontrol", "show", "hostnames", text], capture_output=True, text=True, check=False
+        )
+        assert done.returncode or done.stdout.split() == expand(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[", "n[1-", "n]1[", "n[3-1]", "n[]", "n[a-b]", "n[1-2]]", "n1,", "n1,,n2", "n1,n1"),
+        *("n 1", "n;rm", "n[1-9999999]", "n[1-60000]m[1-9]"),
+    ],
+)
+def test_what_is_no_list_is_refused_in_a_line(text: str) -> None:
+    with pytest.raises(ColobusError, match=rf"^{re.escape(repr(text))}: is no list of hosts"):
+        expand(text)
+
+
+def planned(place: str, free: dict[str, Room], apart: bool = False, **shape: Any) -> str:
+    experiment = distributed_catch(1, **shape)
+    graph = make_graph(experiment, begin(experiment), None, spread=True)
+    specs = group_processes(graph, 1)
+    found = plan_hosts(graph, specs, Cluster(place=place, sidecars_apart=apart), free, {})
+    return ", ".join(f"{name} {host}" for name, host in found.items())
+
+
+FOUR = {name: Room(4.0) for name in ("n1", "n2", "n3", "n4")}
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        # servers ask for no CPU and take turns; workers go where nobody else was named
+        (
+            "servers=n[1-2]",
+            "server-0 n1, server-1 n2, server-2 n1, worker-0 n3, worker-1 n4, worker-2 n3",
+        ),
+        (
+            "servers=n4 workers=n[2-3]",
+            "server-0 n4, server-1 n4, server-2 n4, worker-0 n2, worker-1 n3, worker-2 n2",
+        ),
+        # all hosts are named: the others go anywhere, the fullest last
+        (
+            "workers=n[1-4]",
+            "worker-0 n1, worker-1 n2, worker-2 n3, server-0 n4, server-1 n4, server-2 n4",
+        ),
+        ("", ""),
+    ],
+)
+def test_processes_go_to_the_hosts_that_are_named(place: str, found: str) -> None:
+    assert planned(place, FOUR, workers=3, servers=3) == found
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (
+            "workers=n[1-2]",
+            "9 processes that ask for 1 CPUs each have to be on n1 to n2, which hold 8; ",
+        ),
+        ("workers=n1", "9 processes that ask for 1 CPUs each have to be on n1, which hold 4"),
+        (
+            "servers=n9",
+            "server-0 has to be on n9, which is not in the cluster; there are n1, n2, n3",
+        ),
+        ("servers=n[1-", "--place servers=n[1-: 'n[1-': is no list of hosts"),
+        ("servers", "--place servers: want KIND=HOSTS, such as servers=n[1-4]"),
+        (
+            "evaluator=n1",
+            "--place evaluator=n1: the run has no such process; it has: server, worker",
+        ),
+        ("tracker=n1", "--place tracker=n1: the tracker lives where the command is given"),
+        ("servers=n1 server=n2", "--place server=n2: server-0 has other hosts already"),
+    ],
+)
+def test_hosts_that_cannot_be_are_told_in_a_line(place: str, said: str) -> None:
+    with pytest.raises(ColobusError) as caught:
+        planned(place, FOUR, workers=9)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_hosts_of_a_job_are_those_that_slurm_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hosts_of_job() == {}
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3],m7")
+    monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "12(x3),8")
+    cpus = {name: room.cpus for name, room in hosts_of_job().items()}
+    assert cpus == {"n1": 12.0, "n2": 12.0, "n3": 12.0, "m7": 8.0}
+
+
+def test_ray_is_asked_for_the_memory_of_the_roles() -> None:
+    experiment = distributed_catch(1, workers=2, actors=3)
+    graph = make_graph(experiment, begin(experiment), None, spread=True)
+    memory = role_memory(experiment)
+    own, actor, learner = (memory[name] for name in ("process", "actor", "learner"))
+    needs = {spec.name: need_of(spec, Cluster(), memory) for spec in group_processes(graph, 1)}
+    assert needs["worker-1"] == Room(1.0, 0, own + 3 * actor + learner)
+    assert needs["server-0"] == needs["tracker"] == Room(0.0, 0, own)
+    assert all(
+        need == Room(need.cpus)
+        for need in (need_of(s, Cluster(), {}) for s in group_processes(graph, 1))
+    )
+
+
+@pytest.mark.parametrize("text", ["10", "m", "1.5h", "-1s", "10 m", ""])
+def test_a_time_to_wait_has_a_unit(text: str) -> None:
+    with pytest.raises(ColobusError, match=r"^--wait-for-hosts .*: want a time such as 90s, "):
+        _ = Cluster(wait_for_hosts=text).patience
+
+
+PLACES = """
+from colobus.runtime.ray import prepare
+prepare(sys.argv[sys.argv.index("--address") + 1])
+import ray
+from colobus.runtime.ray import runtime
+
+begin = runtime.Ray._take_begun
+
+def told(self, process, reference):
+    begin(self, process, reference)
+    names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
+    print("PLACE", process.spec.name, names[process.about.node], file=sys.stderr, flush=True)
+
+runtime.Ray._take_begun = told
+"""
+
+
+@pytest.mark.cluster
+def test_a_run_waits_for_a_host_and_goes_where_it_is_told(tmp_path: Path) -> None:
+    from helpers.ray_runs import DRIVER
+
+    with head(cpus=1) as there:
+        words = ("--address", there.address, "--place", "workers=late", "--steps", 3000)
+        late = train(tmp_path / "1", "dba3c-catch", *words, "--wait-for-hosts", "3s", env=there.env)
+        code, _, log = late.end()
+        assert code == 2
+        assert "colobus: after 0:03 of --wait-for-hosts: --place: worker-0 has to be on late" in log
+        assert not late.path.exists()
+        run = train(
+            tmp_path / "2",
+            "dba3c-catch",
+            *(*words, "--wait-for-hosts", "5m"),
+            env=there.env,
+            code=DRIVER + PLACES,
+        )
+        run.wait(lambda: "waiting for hosts, " in run.log)
+        assert run.version() == 0
+        with node(there, "late", cpus=2):
+            code, _, log = run.end()
+        assert code == 0, log
+        places = dict(re.findall(r"^PLACE (\S+) (\S+)$", log, re.MULTILINE))
+        assert places["worker-0"] == places["worker-1"] == "late" != places["tracker"]
