@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers.hosts import LONG, Hosts, needs_root, ray_cluster, wait_for
+from helpers.launching import complete
 
 pytestmark = [
     pytest.mark.cluster,
@@ -34,9 +35,11 @@ def test_a_job_of_ray_is_stopped_in_good_order_and_goes_on(tmp_path: Path) -> No
 
         first = ["submit", there, "--submission-id=first", "--no-wait", "--runtime-env-json"]
         job(*first, PATIENT, "--", *words, "--minutes", 20)
-        wait_for(lambda: any((run / "checkpoints").glob("*.json")), LONG)
+        wait_for(lambda: bool(complete(run)), LONG)
         job("stop", there, "first")
         assert "stopped by SIGTERM at" in job("logs", there, "first")
-        said = job("submit", there, "--", *words, "--steps", 2_000)
+        more = complete(run)[-1]["steps"] + 2_000
+        said = job("submit", there, "--", *words, "--steps", more)
     assert f"going on with {run}" in said
     assert "succeeded" in said
+    assert complete(run)[-1]["steps"] >= more
