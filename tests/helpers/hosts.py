@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -23,10 +24,27 @@ from typing import Any
 import psutil
 import pytest
 
+QUOTAS = Path("/sys/fs/cgroup/cpu")
+"""Of version 1, where a group of processes has a share of the CPUs."""
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes hosts of namespaces: needs root")
+
+needs_quotas = pytest.mark.skipif(
+    not (QUOTAS / "cgroup.procs").exists() or os.geteuid() != 0,
+    reason="limits the CPUs of hosts: needs root and control groups of version 1",
+)
 
 LONG = 400.0
 """Seconds: a bound for waiting, on a slow machine too."""
+
+GROUP = "colobus-host-"
+"""What the names of the hosts' control groups begin with."""
+
+KINDS = ("cpu", "cpuacct")
+"""Of control groups, in which a slow host has one each."""
+
+PERIOD = 100_000
+"""Microseconds in which a slow host has its CPU time."""
 
 SUBNET = "10.77.0"  # every set of hosts has networks of its own, so all may use the same one
 
@@ -74,9 +92,23 @@ class Host:
     """One host: its ``name``, h1, h2, ..., its ``address`` and the ``folder`` of its Ray.
 
     Ray has the same path for its files everywhere, so each host sees its own folder there.
+
+    Args:
+        number: of the host, from 1.
+        switch: the network between the hosts.
+        folder: of all hosts.
+        cpus: CPUs that everything in the host may use together, Ray too; see `limit`.
+        link: bytes a second, such as "4MB/s"; see `limit`.
     """
 
-    def __init__(self, number: int, switch: Namespaces, folder: Path) -> None:
+    def __init__(
+        self,
+        number: int,
+        switch: Namespaces,
+        folder: Path,
+        cpus: float | None = None,
+        link: str | None = None,
+    ) -> None:
         self.name = f"h{number}"
         self.address = f"{SUBNET}.{number}"
         self.folder = folder / self.name
@@ -88,7 +120,47 @@ class Host:
         self._own = Namespaces(kinds, HOST, self.name, folder, sys.executable, INIT)
         self._init = psutil.Process(self._own.process.pid).children()[0].pid
         self._namespace = os.readlink(f"/proc/{self._init}/ns/pid")
+        self._group = f"{GROUP}{os.getpid()}-{self.name}"
         self._connect()
+        self.limit(cpus, link)
+
+    def limit(self, cpus: float | None = None, link: str | None = None) -> None:
+        """Make this a slow host, or another one than it was; what is not given stays as it is.
+
+        Args:
+            cpus: CPUs for all programs that `run` starts after the first call and what they start.
+                They have so much time in each tenth of a second, and then wait for the next.
+            link: bytes a second in each direction, such as "4MB/s". What stays within the host,
+                such as calls between processes of the same host, is not slowed down.
+        """
+        if cpus is not None:
+            for kind in KINDS:
+                (QUOTAS.with_name(kind) / self._group).mkdir(exist_ok=True)
+            group = QUOTAS / self._group
+            (group / "cpu.cfs_period_us").write_text(f"{PERIOD}")
+            (group / "cpu.cfs_quota_us").write_text(f"{round(cpus * PERIOD)}")
+        if link is not None:
+            rate = bytes_per_second(link)
+            burst = max(rate // 100, 128_000)  # of less than 64 kB no packet would pass
+            bucket = ["root", "tbf", "rate", f"{8 * rate}bit", "burst", f"{burst}"]
+            for side, device in ((self._own, "eth0"), (self._switch, self.name)):
+                side.call("tc", "qdisc", "replace", "dev", device, *bucket, "latency", "400ms")
+
+    def quota(self) -> dict[str, int]:
+        """Return what the kernel counted of the host's CPUs, since they were first limited.
+
+        ``usage`` nanoseconds used, ``nr_periods`` tenths of a second in which something ran,
+        ``nr_throttled`` of them in which it had to wait.
+        """
+        lines = (QUOTAS / self._group / "cpu.stat").read_text().splitlines()
+        used = (QUOTAS.with_name("cpuacct") / self._group / "cpuacct.usage").read_text()
+        return {name: int(n) for name, n in map(str.split, lines)} | {"usage": int(used)}
+
+    def carried(self) -> list[dict[str, Any]]:
+        """Return what the kernel counted of the link: out of the host, and into it."""
+        sides = ((self._own, "eth0"), (self._switch, self.name))
+        show = ("tc", "-json", "-statistics", "qdisc", "show", "dev")
+        return [json.loads(side.call(*show, device))[0] for side, device in sides]
 
     def _connect(self) -> None:
         link = ["ip", "link", "add", self.name, "type", "veth"]
@@ -107,6 +179,10 @@ class Host:
     ) -> Program:
         """Start a program in this host; options are those of Popen, by default with pipes."""
         enter = ["nsenter", f"--target={self._init}", "--net", "--pid", "--mount", "--uts", "--wd"]
+        groups = [QUOTAS.with_name(kind) / self._group / "cgroup.procs" for kind in KINDS]
+        if groups[0].exists():
+            join = 'for group; do shift; [ "$group" = -- ] && break; echo $$ > "$group"; done'
+            enter = ["sh", "-ec", f'{join}; exec "$@"', "sh", *map(str, groups), "--", *enter]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         usual = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}  # of another Ray
         program = Program(
@@ -166,6 +242,9 @@ class Host:
             self._switch.call("ip", "link", "set", self.name, "down")
             os.kill(self._init, signal.SIGKILL)  # takes all others with it
             wait_for(self._ended)
+            for kind in KINDS:
+                with suppress(FileNotFoundError):
+                    (QUOTAS.with_name(kind) / self._group).rmdir()
 
     def close(self) -> None:
         """Kill the host and let go of what is left of its programs."""
@@ -211,10 +290,10 @@ class Namespaces:
             self.close()
             raise RuntimeError(f"cannot make a host (is iproute2 installed?): {said}")
 
-    def call(self, *command: str) -> None:
-        """Run a command of the machine in the network namespace."""
-        enter = ["nsenter", f"--target={self.process.pid}", "--net", "--"]
-        subprocess.run([*enter, *command], check=True, capture_output=True, text=True)
+    def call(self, *command: str) -> str:
+        """Run a command of the machine in the network namespace; return what it prints."""
+        enter = ["nsenter", f"--target={self.process.pid}", "--net", "--", *command]
+        return subprocess.run(enter, check=True, capture_output=True, text=True).stdout
 
     def close(self) -> None:
         """End the process that holds them."""
@@ -223,10 +302,17 @@ class Namespaces:
 
 
 class Hosts:
-    """Context manager of ``count`` hosts on one network, which see each other and nothing else."""
+    """Context manager of ``count`` hosts on one network, which see each other and nothing else.
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    Args:
+        count: hosts.
+        cpus: of each (None: all of this machine); see `Host.limit`.
+        link: of each (None: as fast as this machine).
+    """
+
+    def __init__(self, count: int, cpus: float | None = None, link: str | None = None) -> None:
+        self._count, self._limits = count, (cpus, link)
+        drop_groups()
         self._stack = ExitStack()
 
     def __enter__(self) -> tuple[Host, ...]:
@@ -240,7 +326,7 @@ class Hosts:
             stack.callback(switch.close)
             hosts = []
             for n in range(self._count):
-                hosts.append(Host(n + 1, switch, folder))
+                hosts.append(Host(n + 1, switch, folder, *self._limits))
                 stack.callback(hosts[-1].close)
             self._stack = stack.pop_all()
         return tuple(hosts)
@@ -299,6 +385,23 @@ def wait_for(holds: Callable[[], bool], seconds: float = 120.0) -> None:
         if time.monotonic() > until:
             raise TimeoutError(f"{holds} did not hold within {seconds:g} s")
         time.sleep(0.02)
+
+
+def bytes_per_second(link: str) -> int:
+    """Return what a text such as "4MB/s" means; ValueError if it means nothing."""
+    match = re.fullmatch(r"([0-9.]+)([kMG])B/s", link)
+    if match is None:
+        raise ValueError(f"{link}: want such as 4MB/s")
+    return round(float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]])
+
+
+def drop_groups() -> None:
+    """Remove the groups of hosts whose tests were killed."""
+    for kind in KINDS:
+        for group in QUOTAS.with_name(kind).glob(f"{GROUP}*"):
+            if not psutil.pid_exists(int(group.name.removeprefix(GROUP).split("-")[0])):
+                with suppress(OSError):  # something still runs in it
+                    group.rmdir()
 
 
 def close_pipes(process: subprocess.Popen[str]) -> None:

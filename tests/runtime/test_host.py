@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -16,11 +17,12 @@ from colobus.cli.show import imagined_start
 from colobus.core.errors import Closed, ColobusError, Deadline, RoleFailed
 from colobus.core.fields import check
 from colobus.core.timing import Condition, wait_for
+from colobus.core.types import Call, Remote, Request, Wait
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, flag
 from colobus.runtime.graph import Handle, RoleGraph
 from colobus.runtime.groups import Cluster, call_threads, group_processes
-from colobus.runtime.host import Call, Remote, Request, RoleHost
+from colobus.runtime.host import RoleHost
 from colobus.runtime.threads import Inline, Threads
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
@@ -30,10 +32,26 @@ from helpers.outcomes import Outcome, assert_same, outcome, run_to_the_end
 
 
 def dial(host: RoleHost) -> Call:
-    return host.call
+    """Call a host on a thread of its own, as calls between processes do not wait for each other."""
+
+    def call(request: Request) -> Wait:
+        answers: Future[Any] = Future()
+
+        def answer() -> None:
+            try:
+                answers.set_result(host.call(request))
+            except BaseException as error:
+                answers.set_exception(error)
+
+        threading.Thread(target=answer, daemon=True).start()
+        return answers.result
+
+    return call
 
 
-def on_hosts(experiment: Experiment, per_process: int = 1) -> Outcome:
+def on_hosts(
+    experiment: Experiment, per_process: int = 1, dial: Callable[[RoleHost], Call] = dial
+) -> Outcome:
     """Run an experiment on role hosts of this process; return what is left of it."""
     start = begin(experiment)
     make = partial(make_graph, experiment, start, None, patience=60.0, spread=True)
@@ -49,7 +67,7 @@ def on_hosts(experiment: Experiment, per_process: int = 1) -> Outcome:
         time.sleep(0.02)
     for host in there.values():
         assert host.stop(30.0) == []
-    return outcome({name: Remote(host.call, 0, name) for name, host in where.items()})
+    return outcome({name: Remote(dial(host), 0, name) for name, host in where.items()})
 
 
 def inline(experiment: Experiment) -> Outcome:
@@ -85,6 +103,28 @@ def test_a_run_on_role_hosts_is_the_same_run(experiment: Experiment) -> None:
 def test_workers_may_share_a_process() -> None:
     experiment = distributed_catch(10, workers=3)
     assert_same(on_hosts(experiment, per_process=2), inline(experiment))
+
+
+def test_a_learner_has_one_call_to_each_server_a_round() -> None:
+    calls: Counter[str] = Counter()
+
+    def counting(host: RoleHost) -> Call:
+        def call(request: Request) -> Wait:
+            if request.role.startswith("server"):
+                calls[request.method] += 1
+            return dial(host)(request)
+
+        return call
+
+    rounds, learners, servers = 9, 2, 3
+    experiment = distributed_catch(rounds, workers=learners, servers=servers)
+    on_hosts(experiment, dial=counting)
+    del calls["state"], calls["kept"]  # of the end, and of checkpoints
+    each = learners * servers
+    assert set(calls) == {"pull", "exchange", "push"}
+    assert calls["pull"] == each  # what it begins with
+    assert calls["exchange"] >= (rounds - 1) * each
+    assert calls["push"] <= each  # after a last round nothing more is wanted
 
 
 def test_roles_are_grouped_by_what_they_are() -> None:

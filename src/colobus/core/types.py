@@ -10,7 +10,9 @@ is four frames.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np  # noqa: F401 - torch, which imports it too, would lose a Ctrl-C meanwhile
 import torch
@@ -156,6 +158,13 @@ class Answer(NamedTuple):
     reason: str  # why it did not count, or ""
 
 
+class Exchanged(NamedTuple):
+    """The answer to a gradient, and the parameters of a later version."""
+
+    answer: Answer
+    params: Params
+
+
 class Episode(NamedTuple):
     """One full game that has ended: Actor → Tracker."""
 
@@ -206,3 +215,45 @@ class Origin(NamedTuple):
 
 START = Origin()
 """Of a run that was never resumed, but for its steps."""
+
+
+class Request(NamedTuple):
+    """A call of a role in another process."""
+
+    incarnation: int
+    role: str
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+Wait = Callable[[], Any]
+"""Waits for an answer and returns it; may be called again."""
+
+Call = Callable[[Request], Wait]
+"""Sends a request to the process that has the role; returns what waits for the answer."""
+
+
+class Remote:
+    """Stands for a passive role in another process: every call waits for the answer.
+
+    Calls raise what the role raises, `Closed` if that process has begun another incarnation, and
+    `colobus.core.errors.Lost` if it is gone.
+    """
+
+    def __init__(self, call: Call, incarnation: int, role: str) -> None:
+        self._call, self._incarnation, self._role = call, incarnation, role
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.begin_call(method, *args, **kwargs)()
+
+    def begin_call(self, method: str, *args: Any, **kwargs: Any) -> Wait:
+        """Begin a call; return what waits for its answer."""
+        return self._call(Request(self._incarnation, self._role, method, args, kwargs))
+
+
+def ask(role: Any, method: str, *args: Any) -> Wait:
+    """Begin a call, or one of a role in this process when its answer is waited for."""
+    if isinstance(role, Remote):
+        return role.begin_call(method, *args)
+    return partial(getattr(role, method), *args)

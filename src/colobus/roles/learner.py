@@ -107,7 +107,7 @@ class Learner:
                 with self.clock("report"):
                     self._over = self._report(self._batch)
         with self.clock("push"):
-            client.push()
+            client.push(last=bool(self._over))
         assert self._batch is not None
         batch, self._batch, self._uses = self._batch, None, None
         self.finished, self._over = bool(self._over), None

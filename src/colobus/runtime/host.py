@@ -24,24 +24,11 @@ import torch
 
 from colobus.core.errors import Closed, ColobusError, Deadline, RoleFailed
 from colobus.core.timing import PIECE_SECONDS, Condition, NotYet, PatientCall, wait_for
+from colobus.core.types import Call, Remote, Request, Wait
 from colobus.runtime.api import Done, RoleState
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.system import describe_machine, keep_freed_memory
 from colobus.runtime.threads import Threads
-
-
-class Request(NamedTuple):
-    """A call of a role in another process."""
-
-    incarnation: int
-    role: str
-    method: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-Call = Callable[[Request], Any]
-"""Sends a request to the process that has the role; returns the answer."""
 
 VERSIONS = ("python", "colobus", "torch", "ale-py", "numpy")
 """What all hosts must have in the same version."""
@@ -56,23 +43,6 @@ never does."""
 
 BEGIN_SECONDS = 60.0
 """Seconds that a call waits for the roles of its incarnation to be built."""
-
-
-class Remote:
-    """Stands for a passive role in another process: every call waits for the answer.
-
-    Calls raise what the role raises, `Closed` if that process has begun another incarnation, and
-    `colobus.core.errors.Lost` if it is gone.
-    """
-
-    def __init__(self, call: Call, incarnation: int, role: str) -> None:
-        self._call, self._incarnation, self._role = call, incarnation, role
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        def cross(*args: Any, **kwargs: Any) -> Any:
-            return self._call(Request(self._incarnation, self._role, method, args, kwargs))
-
-        return cross
 
 
 class About(NamedTuple):
@@ -140,7 +110,7 @@ class RoleHost:
         if before:
             before.stop(END_SECONDS)
 
-        def call_there(request: Request) -> Any:
+        def call_there(request: Request) -> Wait:
             return self._elsewhere[request.role](request)  # in the process that has it now
 
         roles = make_graph().build(set(own), lambda name: Remote(call_there, incarnation, name))

@@ -24,11 +24,10 @@ import numpy as np
 import torch
 
 from colobus.core.timing import WAIT, Condition, Time, wait_for
-from colobus.core.types import Params
+from colobus.core.types import Exchanged, Params, Remote, Request, Wait
 from colobus.runtime.api import Active, nothing
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import ProcessSpec, actors_of_queues
-from colobus.runtime.host import Remote, Request
 from colobus.runtime.threads import InProcess, Threads
 
 T = TypeVar("T")
@@ -36,7 +35,7 @@ T = TypeVar("T")
 BETWEEN = "between stages"
 """What a role does in a step outside of all stages."""
 
-STORED = 100_000
+STORED = 600_000
 """Bytes from which parameters are in Ray's object store: packed once for each version, and sent
 once to each host."""
 
@@ -253,6 +252,15 @@ class World(Time):
             self._send(mine, there, here, size)
         return answer
 
+    def ask(self, request: Request) -> Wait:
+        """Begin a call: a gradient leaves at once, all else when its answer is waited for."""
+        if request.method != "exchange":
+            return partial(self.call, request)
+        gradient, at_least = request.args
+        answer = self.call(request._replace(method="push", args=(gradient,)))
+        pull = request._replace(method="pull", args=(at_least,))
+        return lambda: Exchanged(answer, self.call(pull))
+
     def _send(self, mine: Turn, source: Process, to: Process, size: int) -> None:
         """Pack what goes to another process, carry it there, and take it in."""
         pack = self._calls.byte * size
@@ -379,7 +387,7 @@ class Virtual(Threads):
         for spec, host in places:
             process = Process(spec.name, host, Condition())
             world.process_of |= dict.fromkeys(spec.roles, process)
-            built |= graph.build(set(spec.roles), lambda name: Remote(world.call, 0, name))
+            built |= graph.build(set(spec.roles), lambda name: Remote(world.ask, 0, name))
         world.roles = {node.name: built[node.name] for node in graph.nodes}
         super().__init__(world.roles, deadline, log, events)
 

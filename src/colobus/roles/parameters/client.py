@@ -18,10 +18,22 @@ from collections.abc import Sequence
 
 import torch
 
-from colobus.core.types import CPU, Gradient, Params, Traffic, Version
+from colobus.core.types import (
+    CPU,
+    Answer,
+    Exchanged,
+    Gradient,
+    Params,
+    Remote,
+    Traffic,
+    Version,
+    Wait,
+    ask,
+)
 from colobus.ops.flat import FlatParameters
 from colobus.roles.allreduce import Member
 from colobus.roles.parameters.published import (
+    ANY,
     PublishedParameters,
     Pulled,
     pull_common,
@@ -100,7 +112,8 @@ class ParameterClient(ABC):
         due = tuple(v._replace(number=v.number - v.number % every) for v in self._versions)
         if due == self._targets:
             return {}
-        vector = torch.cat([server.pull_target().values for server in self._servers])
+        waiting = [ask(server, "pull_target") for server in self._servers]
+        vector = torch.cat([wait().values for wait in waiting])
         self._targets = due
         return dict(self.flat.layout.views(vector.to(self.flat.values.device)))
 
@@ -125,13 +138,15 @@ class ParameterClient(ABC):
             for server, version, cut in zip(self._servers, self._versions, self._cuts, strict=True)
         ]
 
-    def push(self) -> None:
-        """Send the pending gradient to the servers; after an error, only to the rest of them."""
-        while self._pending:
-            server, gradient = self._pending[0]
-            answer = server.push(gradient)
-            # the first delivery of a repeated gradient did count
-            self._counted.append(answer.counted or answer.reason == REPEATED)
+    def push(self, last: bool = False) -> None:
+        """Send the pending gradient to the servers; after an error, only to the rest of them.
+
+        Args:
+            last: no round follows, so nothing more is wanted of the servers.
+        """
+        waiting = [ask(server, "push", gradient) for server, gradient in self._pending]
+        for wait in waiting:
+            self._take(wait())
             del self._pending[0]
 
     def discard(self) -> None:
@@ -145,7 +160,12 @@ class ParameterClient(ABC):
 
     def states(self) -> list[tuple[Params, OptimizerState]]:
         """Return the slices with their optimizer states, in the order of the servers."""
-        return [server.state() for server in self._servers]
+        waiting = [ask(server, "state") for server in self._servers]
+        return [wait() for wait in waiting]
+
+    def _take(self, answer: Answer) -> None:
+        # the first delivery of a repeated gradient did count
+        self._counted.append(answer.counted or answer.reason == REPEATED)
 
     def _take_counted(self) -> list[bool]:
         """Return for each slice that was sent since the last call whether it counted."""
@@ -203,7 +223,8 @@ class RemoteClient(ParameterClient):
     """For one of several learners around servers with memory of their own.
 
     A round is one pull and one gradient. What was pulled is passed on to the worker's actors, so
-    they cost the servers nothing.
+    they cost the servers nothing. A server in another process is sent the gradient and asked for
+    the next parameters in one call; nobody waits for its answer before the next round.
 
     Args:
         learner: index of the learner.
@@ -235,6 +256,7 @@ class RemoteClient(ParameterClient):
         self._cache, self._asynchronous = cache, asynchronous
         self._broadcast_every = broadcast_every
         self._wanted: Version | None = None  # version to wait for; None before the first round
+        self._asked: list[Wait] = []  # for what each server answers to this round's gradient
 
     def go_back(self) -> bool:
         """See `ParameterClient`. A round changes nothing here before its gradient is pushed."""
@@ -242,12 +264,21 @@ class RemoteClient(ParameterClient):
 
     def pull(self) -> None:
         """Load parameters of a version not learned with yet, and publish them to the actors."""
-        pulled = self._pull()
+        pulled = self._pull(self._take_answers())
         self._count(moved=pulled.moved)
         self.version, self._versions = pulled.version, pulled.versions
         self.flat.values.copy_(pulled.vector)
         if self._is_due(pulled.version):
             self._cache.publish(Params(pulled.version, pulled.vector))
+
+    def push(self, last: bool = False) -> None:
+        """Send the pending gradient, and ask for the next parameters if the servers are remote."""
+        if last or not all(isinstance(server, Remote) for server in self._servers):
+            super().push(last)
+            return
+        wanted = ANY if self._asynchronous else self._next
+        self._asked = [ask(server, "exchange", sent, wanted) for server, sent in self._pending]
+        self._pending.clear()
 
     def pull_targets(self) -> dict[str, torch.Tensor]:
         """See `ParameterClient`."""
@@ -258,6 +289,27 @@ class RemoteClient(ParameterClient):
 
     def end_round(self) -> None:
         """Count what became of the gradient, and wait for the next version from now on."""
+        if not self._asked:
+            self._end_traffic()
+        self._wanted = self._next
+
+    @property
+    def _next(self) -> Version:
+        return self.version._replace(number=self.version.number + 1)
+
+    def _take_answers(self) -> list[Params] | None:
+        """Return the slices that were asked for with the gradient of the round before, if any."""
+        if not self._asked:
+            return None
+        answers: list[Exchanged] = [wait() for wait in self._asked]
+        self._asked = []
+        for answer, _ in answers:
+            self._take(answer)
+        self._end_traffic()
+        return [params for _, params in answers]
+
+    def _end_traffic(self) -> None:
+        """Count what became of a gradient."""
         sent = self._take_counted()
         counted = sent.count(True)
         self._count(
@@ -266,14 +318,13 @@ class RemoteClient(ParameterClient):
             partial=int(0 < counted < len(self._servers)),
             moved=self.flat.gradients.nbytes if sent else 0,
         )
-        self._wanted = self.version._replace(number=self.version.number + 1)
 
-    def _pull(self) -> Pulled:
+    def _pull(self, slices: list[Params] | None) -> Pulled:
         if self._asynchronous:
-            return pull_newest(self._servers)
+            return pull_newest(self._servers, slices)
         if self._wanted is None:
             return pull_common(self._servers)
-        return pull_consistent(self._servers, self._wanted)
+        return pull_consistent(self._servers, self._wanted, slices=slices)
 
     def _count(self, **more: int) -> None:
         assert self.traffic is not None

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from colobus.core.timing import Closable
-from colobus.core.types import Params, Version
+from colobus.core.types import Params, Version, ask
 
 KEPT = 2
 """Versions kept. With two, servers that are a step apart still have a version in common."""
@@ -96,24 +96,30 @@ class Pulled(NamedTuple):
 
 
 def pull_consistent(
-    servers: Sequence[Source], at_least: Version = ANY, exactly: bool = False
+    servers: Sequence[Source],
+    at_least: Version = ANY,
+    exactly: bool = False,
+    slices: list[Params] | None = None,
 ) -> Pulled:
     """Wait until all servers have a version of at least ``at_least``; return all slices of it.
+
+    ``slices`` are what the servers have answered already, if they have.
 
     Servers step one after the other, so their newest slices may have different versions. The
     function asks every server for the highest of them and waits for the servers behind. Servers
     keep their two newest versions, so a server that has stepped since still has it.
     """
-    slices = [server.pull(at_least, exactly) for server in servers]
+    slices = slices or _pull_all(servers, at_least, exactly)
     moved = _size(slices)
     while True:
         newest = max(params.version for params in slices)
         behind = [i for i, params in enumerate(slices) if params.version != newest]
         if not behind:
             return _join(slices, moved)
-        for i in behind:
-            slices[i] = servers[i].pull(newest, exactly=True)
-            moved += _size([slices[i]])
+        found = _pull_all([servers[i] for i in behind], newest, True)
+        moved += _size(found)
+        for i, params in zip(behind, found, strict=True):
+            slices[i] = params
 
 
 def pull_common(servers: Sequence[Source]) -> Pulled:
@@ -123,7 +129,7 @@ def pull_common(servers: Sequence[Source]) -> Pulled:
     second server may still wait for its gradient. The first one has stepped, but keeps the version
     before, so the learner can compute that gradient again.
     """
-    slices = [server.pull() for server in servers]
+    slices = _pull_all(servers)
     moved = _size(slices)
     while len({params.version for params in slices}) > 1:
         oldest = min(params.version for params in slices)
@@ -132,15 +138,21 @@ def pull_common(servers: Sequence[Source]) -> Pulled:
                 slices[i] = servers[i].pull(oldest, exactly=True)
                 moved += _size([slices[i]])
         if max(params.version for params in slices) != oldest:  # a server no longer keeps it
-            slices = [server.pull() for server in servers]
+            slices = _pull_all(servers)
             moved += _size(slices)
     return _join(slices, moved)
 
 
-def pull_newest(servers: Sequence[Source]) -> Pulled:
+def pull_newest(servers: Sequence[Source], slices: list[Params] | None = None) -> Pulled:
     """Return the newest slice of each server. Their versions may differ (asynchronous runs)."""
-    slices = [server.pull() for server in servers]
+    slices = slices or _pull_all(servers)
     return _join(slices, _size(slices))
+
+
+def _pull_all(servers: Sequence[Source], *args: Any) -> list[Params]:
+    """Pull from all servers at once; from those of this process one after the other."""
+    waiting = [ask(server, "pull", *args) for server in servers]
+    return [wait() for wait in waiting]
 
 
 def _join(slices: Sequence[Params], moved: int) -> Pulled:

@@ -15,7 +15,7 @@ import torch
 
 from colobus.core.errors import Deadline
 from colobus.core.timing import Clock, Condition
-from colobus.core.types import Answer, Gradient, Params, Version
+from colobus.core.types import Answer, Exchanged, Gradient, Params, Version
 from colobus.ops.optimizers import Optimizer, OptimizerSettings
 from colobus.roles.parameters.published import ANY, PublishedParameters
 from colobus.roles.update_schedule import is_kept
@@ -154,6 +154,10 @@ class ParameterServer:
             else:
                 self._step(list(self._waiting.values()))
             return Answer(self._version, True, "")
+
+    def exchange(self, gradient: Gradient, at_least: Version) -> Exchanged:
+        """Push a gradient, then wait as `pull` does; one call for a learner elsewhere."""
+        return Exchanged(self.push(gradient), self.pull(at_least))
 
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
         """Wait until the newest snapshot has at least the version ``at_least``, and return it.

@@ -23,9 +23,10 @@ from ray.exceptions import (
 )
 
 from colobus.core.errors import ColobusError, Lost
-from colobus.core.types import Params, Version
+from colobus.core.types import Call, Exchanged, Params, Request, Version
 from colobus.runtime.graph import RoleGraph
-from colobus.runtime.host import About, Call, Heartbeat, Request, RoleHost
+from colobus.runtime.host import About, Heartbeat, RoleHost
+from colobus.runtime.ray import INLINE
 
 FULL = (ObjectStoreFullError, OutOfDiskError)
 
@@ -33,7 +34,7 @@ ORDERS = 4
 """Orders of the process that watches which one follows at the same time: to begin, which may take
 as long as the games take to load, to redial meanwhile, and to stop."""
 
-PUT_BYTES = 100_000
+PUT_BYTES = int(INLINE[1])
 """Snapshots above this go into the object store, once per version; smaller ones travel along."""
 
 
@@ -100,14 +101,18 @@ class _Host(RoleHost):
         self._stored: dict[str, _Stored] = {}
 
     def call(self, request: Request) -> Any:
-        """Call a role; answer with a reference if the answer is a large snapshot of parameters."""
+        """Call a role; answer with a reference instead of a large snapshot of parameters."""
         answer = super().call(request)
-        if isinstance(answer, Params) and answer.values.nbytes > PUT_BYTES:
-            return self._store(request.role, answer)
+        if isinstance(answer, Exchanged):
+            return answer._replace(params=self._stored_if_large(request.role, answer.params))
+        if isinstance(answer, Params):
+            return self._stored_if_large(request.role, answer)
         return answer
 
-    def _store(self, role: str, params: Params) -> _Stored:
-        """Put a snapshot once, however many pull it."""
+    def _stored_if_large(self, role: str, params: Params) -> Any:
+        """Return a snapshot, or if it is large what was put into the store once for all."""
+        if params.values.nbytes <= PUT_BYTES:
+            return params
         stored = self._stored.get(role)
         if stored is None or stored.version != params.version:
             stored = _Stored(params.version, [ray.put(params.values)])
@@ -121,11 +126,15 @@ class _Stored(NamedTuple):
     version: Version
     values: list[Any]  # one reference; in a list, Ray passes it on as it is
 
+    def get(self, timeout: float | None) -> Params:
+        """Return it, from the store of this host."""
+        return Params(self.version, ray.get(self.values[0], timeout=timeout))
+
 
 def dial(handle: Any) -> Call:
-    """Return a function that calls a role host in a Ray actor and waits for the answer."""
+    """Return a function that calls a role host in a Ray actor."""
 
-    return lambda request: answer_of(handle.call.remote(request), request.role)
+    return lambda request: partial(answer_of, handle.call.remote(request), request.role)
 
 
 def answer_of(reference: Any, role: str, timeout: float | None = None) -> Any:
@@ -136,8 +145,10 @@ def answer_of(reference: Any, role: str, timeout: float | None = None) -> Any:
     """
     try:
         answer = ray.get(reference, timeout=timeout)
+        if isinstance(answer, Exchanged) and isinstance(answer.params, _Stored):
+            return answer._replace(params=answer.params.get(timeout))
         if isinstance(answer, _Stored):
-            return Params(answer.version, ray.get(answer.values[0], timeout=timeout))
+            return answer.get(timeout)
     except RayTaskError as error:
         raise error.cause from None
     except GetTimeoutError:

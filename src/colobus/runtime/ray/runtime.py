@@ -20,15 +20,17 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
 from colobus.core.errors import ClusterLost, ColobusError, Lost, RoleFailed, Stalled
+from colobus.core.types import Remote, Request
 from colobus.runtime.api import RoleState, nothing
 from colobus.runtime.groups import ACTIVE, ALONE, Cluster
-from colobus.runtime.host import Heartbeat, Remote, Request
+from colobus.runtime.host import Heartbeat
 from colobus.runtime.ray.placement import Incarnation, Processes, check_versions
 from colobus.runtime.ray.process import answer_of, answered
 from colobus.runtime.ray.remote import OwnPauses, RemoteProcess
@@ -136,7 +138,8 @@ class Ray:
         self._active = [node.name for node in graph.nodes if node.active]
         self._learners = set(graph.names("learner"))
         self.roles: dict[str, Any] = {
-            node.name: Remote(self._call, 0, node.name) for node in graph.nodes
+            node.name: Remote(lambda request: partial(self._call, request), 0, node.name)
+            for node in graph.nodes
         }
         self._patience, self._disk_patience = cluster.silence, disk_patience
         self._watching = threading.get_ident()  # the thread that calls `wait`

@@ -1,0 +1,52 @@
+"""Slow hosts: the kernel holds them to their CPUs and links, by its own counters."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from helpers.hosts import PERIOD, Hosts, bytes_per_second, needs_quotas
+
+pytestmark = [pytest.mark.cluster, needs_quotas]
+
+SPIN = "for i in 1 2 3; do (i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done) & done; wait"
+
+LISTEN = """
+import socket
+server = socket.create_server(("", 7000))
+print("up", flush=True)
+there, _ = server.accept()
+print(sum(len(part) for part in iter(lambda: there.recv(1 << 16), b"")))
+"""
+
+SEND = """
+import socket, sys
+socket.create_connection((sys.argv[1], 7000)).sendall(bytes(int(sys.argv[2])))
+"""
+
+
+def test_a_slow_host_is_held_to_its_cpus_and_its_link() -> None:
+    with Hosts(2, cpus=0.25, link="4MB/s") as (first, second):
+        first.check(["sh", "-c", SPIN])
+        quota = first.quota()
+        allowed = 0.25 * PERIOD * 1000  # nanoseconds in each period
+        assert quota["nr_throttled"] > 2
+        assert quota["usage"] <= (quota["nr_periods"] + 2) * allowed
+        assert second.quota()["usage"] == 0  # the other one has its own
+        second.limit(cpus=2.0)
+
+        listener = second.run([sys.executable, "-c", LISTEN])
+        assert listener.stdout
+        assert listener.stdout.readline() == "up\n"
+        sent = 2_000_000
+        first.check([sys.executable, "-c", SEND, second.address, sent])
+        assert listener.stdout.read() == f"{sent}\n"
+        out, _ = first.carried()
+        _, into = second.carried()
+        for way in (out, into):
+            assert way["options"]["rate"] == bytes_per_second("4MB/s")
+            assert sent < way["bytes"] < 1.2 * sent
+        assert out["overlimits"] > 0  # it had to wait
+        second.limit(link="100MB/s")
+        assert second.carried()[0]["options"]["rate"] == bytes_per_second("100MB/s")
