@@ -19,7 +19,6 @@ from colobus.core.errors import Closed, Lost
 from colobus.runtime.api import Done, RoleState
 from colobus.runtime.groups import ACTIVE, ProcessSpec, Room
 from colobus.runtime.host import About, Errander, Heartbeat
-from colobus.runtime.ray import INLINE
 from colobus.runtime.ray.process import Process, first_line
 from colobus.runtime.threads import hung
 
@@ -112,7 +111,6 @@ class RemoteProcess:
             max_concurrency=WAITING,
             scheduling_strategy=_where(self.spec, host, soft),
             label_selector=None if host or not avoid else {NODE: f"!in({','.join(sorted(avoid))})"},
-            runtime_env={"env_vars": dict([INLINE])} if cluster.joined else None,
         ).remote(callers)
 
     def begin(
