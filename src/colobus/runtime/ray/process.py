@@ -34,7 +34,7 @@ ORDERS = 4
 """Orders of the process that watches which one follows at the same time: to begin, which may take
 as long as the games take to load, to redial meanwhile, and to stop."""
 
-PUT_BYTES = int(INLINE[1])
+PUT_BYTES = int(os.environ.get(INLINE[0], 100_000))
 """Snapshots above this go into the object store, once per version; smaller ones travel along."""
 
 

@@ -24,7 +24,6 @@ import torch
 
 from colobus.core.errors import ColobusError
 from colobus.runtime.groups import Cluster
-from colobus.runtime.ray import INLINE
 from colobus.runtime.ray.own_cluster import own_folder
 from colobus.runtime.ray.process import first_line, register_tensors
 from colobus.runtime.system import usable_cores
@@ -116,8 +115,7 @@ def connected(cluster: Cluster) -> Iterator[Alive]:
     if address:
         check_reachable(address)
     with contextlib.ExitStack() as stack:
-        # the processes of a joined cluster have the environment of its `ray start`
-        own: dict[str, Any] = {"runtime_env": {"env_vars": dict([INLINE])}}
+        own: dict[str, Any] = {}
         if not address:
             folder = stack.enter_context(own_folder())
             own = {"include_dashboard": False, "object_store_memory": STORE_BYTES}
