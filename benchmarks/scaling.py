@@ -1,0 +1,319 @@
+"""Nodes against time to a score, simulated and measured; and whether the plan said what comes.
+
+    colobus bench dba3c-catch --seconds 120 --costs benchmarks/results/scaling-costs.json
+    python -m benchmarks.scaling measure --nodes 1 2               on slow hosts of this machine
+    python -m benchmarks.scaling predict                        fits 1 and 2, writes 3 and 8
+    python -m benchmarks.scaling measure --nodes 3 4 8             after that is committed
+    python -m benchmarks.scaling compare                           beside what was predicted
+    python -m benchmarks.scaling simulate                       real learning in simulated time
+    python -m benchmarks.scaling draw                              docs/pictures/scaling.png
+
+A node has a worker, and half of the nodes (at most four) have a server, too. At each size the
+learning rate is the best of the same number of draws, on seeds that are used for nothing else.
+Simulations depend on no clock, so they may run beside other work; measurements may not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import colobus
+from benchmarks.run import ROOT, surroundings
+from colobus.algorithms.a3c import A3C
+from colobus.cli.plan import Speed, simulate, spread_of
+from colobus.core.files import read_lines
+from colobus.experiment.settings import Experiment
+from colobus.runtime.groups import Hosts
+from colobus.training.on_virtual import Costs, read_costs
+
+ROWS = ROOT / "benchmarks" / "results" / "scaling.jsonl"
+COSTS = ROOT / "benchmarks" / "results" / "scaling-costs.json"
+PREDICTION = ROOT / "benchmarks" / "results" / "scaling-prediction.json"
+PICTURE = ROOT / "docs" / "pictures" / "scaling.png"
+
+PRESET, SCORE = "dba3c-catch", 0.9
+CPUS, LINK = 0.2, "4MB/s"
+"""Of a slow host: CPUs, and bytes a second in each direction."""
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+SEEDS, TUNING = (1, 2, 3), (101,)
+RATES = tuple(round(float(rate), 5) for rate in np.geomspace(2e-3, 6.4e-2, 6))
+STEPS = 1_000_000
+"""After which a run that has not reached the score is given up."""
+
+SETTLED = 0.3
+"""Share of a run whose speed does not count."""
+
+STEPS_OF_FIT, SMALL = 6, 0.1
+
+PUBLISHED = {1: 1.0, 64: 64 * 0.67}
+"""Of DBA3C's paper (Adamski et al. 2018): 15 hours on one node, 21 minutes on 64."""
+
+
+def setting(nodes: int, lr: float, seed: int) -> Experiment:
+    """Return the run on so many nodes."""
+    experiment = colobus.preset(PRESET)
+    shape = replace(experiment.shape, workers=nodes, servers=min(max(nodes // 2, 1), 4))
+    assert isinstance(experiment.algorithm, A3C)
+    algorithm = replace(experiment.algorithm, lr=lr, lr_end=lr, anneal_steps=0)
+    stop = colobus.StopRule(steps=STEPS, until_score=SCORE)
+    tracker = replace(experiment.tracker, tensorboard=False)
+    return replace(
+        experiment, shape=shape, algorithm=algorithm, stop=stop, seed=seed, tracker=tracker
+    )
+
+
+def row_of(run: Path) -> dict[str, Any]:
+    """Return what a finished run has come to, from its metrics."""
+    lines = read_lines(run / "metrics.jsonl")
+    reached = [line["seconds"] for line in lines if (line["score"] or -1.0) >= SCORE]
+    late = [line for line in lines if line["seconds"] >= SETTLED * lines[-1]["seconds"]]
+    first, last = late[0], late[-1]
+    seconds = max(last["seconds"] - first["seconds"], 1e-9)
+    lags = [line["lag_mean"] for line in late]
+    sent = {name: last[f"gradients_{name}"] for name in ("counted", "dropped", "partial")}
+    return {
+        "seconds": reached[0] if reached else None,
+        "steps": last["steps"],
+        "versions_per_s": round((last["version"] - first["version"]) / seconds, 4),
+        "lag": [float(np.median(lags)), float(np.quantile(lags, 0.95))],
+        "dropped": round(sent["dropped"] / max(sum(sent.values()), 1), 4),
+    }
+
+
+def on_virtual(costs: str) -> Callable[[Experiment, int, Path], None]:
+    """Return what learns in simulated time, with the costs in a file."""
+    hosts = Hosts(costs=costs, host_cores=CPUS, link=LINK)
+
+    def run(experiment: Experiment, nodes: int, folder: Path) -> None:
+        colobus.train(experiment, out=folder, cluster=replace(hosts, hosts=nodes), progress=False)
+
+    return run
+
+
+def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
+    """Learn on a Ray of slow hosts of this machine."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from helpers.hosts import Hosts as SlowHosts
+    from helpers.hosts import ray_cluster
+
+    shape, algorithm = experiment.shape, experiment.algorithm
+    assert isinstance(algorithm, A3C)
+    slow: Any = SlowHosts
+    words = [sys.executable, "-m", "colobus", "train", PRESET, "--out", folder, "--no-tensorboard"]
+    words += ["--workers", shape.workers, "--servers", shape.servers, "--lr", algorithm.lr]
+    words += ["--lr-end", algorithm.lr, "--anneal-steps", 0, "--seed", experiment.seed]
+    words += ["--steps", STEPS, "--until-score", SCORE, "--no-finish", "--on", "ray"]
+    with slow(nodes, cpus=CPUS, link=LINK) as hosts, ray_cluster(hosts, cpus=2) as cluster:
+        hosts[0].check([*words, "--address", cluster.address], cluster.environment)
+
+
+def add_rows(
+    kind: str,
+    learn: Callable[[Experiment, int, Path], None],
+    sizes: Sequence[int],
+    seeds: Sequence[int],
+) -> None:
+    """Run what is missing of the sizes and seeds, with the best rate of each; write rows."""
+    rows = read_lines(ROWS) if ROWS.exists() else []
+
+    def row(nodes: int, lr: float, seed: int) -> dict[str, Any]:
+        about = {"kind": kind, "nodes": nodes, "lr": lr, "seed": seed}
+        for known in rows:
+            if about.items() <= known.items():
+                return dict(known)
+        with tempfile.TemporaryDirectory() as folder:
+            learn(setting(nodes, lr, seed), nodes, Path(folder) / "run")
+            found = about | row_of(Path(folder) / "run") | surroundings()
+        rows.append(found)
+        with ROWS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(found) + "\n")
+        print(json.dumps({k: found[k] for k in (*about, "seconds", "versions_per_s")}), flush=True)
+        return found
+
+    for nodes in sizes:
+        best = best_rate(rows, nodes) if kind == "measured" else None
+        if kind == "measured" and best is None:
+            raise SystemExit(f"simulate {nodes} nodes first: it finds the learning rate")
+        if best is None:
+            tried = {lr: [row(nodes, lr, seed)["seconds"] for seed in TUNING] for lr in RATES}
+            best = min(tried, key=lambda lr: median(s or float("inf") for s in tried[lr]))
+        for seed in seeds:
+            row(nodes, best, seed)
+
+
+def best_rate(rows: Sequence[dict[str, Any]], nodes: int) -> float | None:
+    """Return the rate that was best in simulated time, with which hosts are measured, too."""
+    return next((r["lr"] for r in rows if r["nodes"] == nodes and r["seed"] in SEEDS), None)
+
+
+def scaled(costs: Costs, work: float, calls: float) -> Costs:
+    """Return costs whose stages take so many times as long, and whose calls do."""
+    points = tuple(
+        point | {"stages": {n: [work * s for s in v] for n, v in point["stages"].items()}}
+        for point in costs.points
+    )
+    every = tuple({name: calls * value for name, value in one.items()} for one in costs.calls)
+    return replace(costs, points=points, calls=every)
+
+
+def fitted(costs: Costs, measured: dict[int, float]) -> tuple[float, float]:
+    """Return the factors of work and of calls with which 1 and 2 hosts are as fast as measured.
+
+    By Newton's steps in their logarithms.
+    """
+
+    def missed(factors: Any) -> Any:
+        fit = scaled(costs, *map(float, np.exp(factors)))
+        return np.array([math.log(predicted(fit, n).versions / measured[n]) for n in (1, 2)])
+
+    at = np.zeros(2)
+    for _ in range(STEPS_OF_FIT):
+        now = missed(at)
+        slopes = [(missed(at + SMALL * axis) - now) / SMALL for axis in np.eye(2)]
+        step = np.linalg.lstsq(np.array(slopes).T, -now, rcond=None)[0]
+        at = at + np.clip(step, -1.0, 1.0)
+    work, calls = map(float, np.exp(at))
+    return work, calls
+
+
+def predicted(costs: Costs, nodes: int, repetition: int | None = None) -> Speed:
+    """Return what the plan says about so many slow hosts."""
+    hosts = Hosts(hosts=nodes, host_cores=CPUS, link=LINK)
+    return simulate(setting(nodes, RATES[2], 1), costs, hosts, repetition)
+
+
+def medians(kind: str) -> dict[int, dict[str, float]]:
+    """Return the medians over seeds of the rows of a kind, by nodes."""
+    found = dict[int, dict[str, float]]()
+    rows = [row for row in read_lines(ROWS) if row["kind"] == kind and row["seed"] in SEEDS]
+    for nodes in sorted({row["nodes"] for row in rows}):
+        of = [row for row in rows if row["nodes"] == nodes]
+        found[nodes] = {
+            "versions": median(row["versions_per_s"] for row in of),
+            "lag": median(row["lag"][0] for row in of),
+            "lag_95": median(row["lag"][1] for row in of),
+            "dropped": median(row["dropped"] for row in of),
+        }
+    return found
+
+
+def predict(file: str) -> None:
+    """Fit one and two hosts, and write what the plan says about three and eight."""
+    measured = {nodes: row["versions"] for nodes, row in medians("measured").items()}
+    if not {1, 2} <= measured.keys():
+        raise SystemExit("measure 1 and 2 hosts first")
+    if {3, 8} & measured.keys():
+        raise SystemExit("3 or 8 hosts are measured already: this would be no prediction")
+    costs = read_costs(file, setting(1, RATES[2], 1), PRESET)
+    work, calls = fitted(costs, measured)
+    fit = scaled(costs, work, calls)
+    said = {"fit": {"work": work, "calls": calls, "of": measured}} | surroundings()
+    for nodes in (3, 8):
+        speeds = [predicted(fit, nodes, r) for r in range(costs.repetitions)]
+        said[str(nodes)] = {
+            "versions": spread_of([speed.versions for speed in speeds]),
+            "lag": spread_of([speed.lag[0] for speed in speeds]),
+            "lag_95": spread_of([speed.lag[1] for speed in speeds]),
+            "dropped": spread_of([speed.dropped for speed in speeds]),
+        }
+    PREDICTION.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    print(f"{PREDICTION}: commit it, then measure 3 and 8 hosts")
+
+
+def compare() -> None:
+    """Print what was predicted and simulated beside what was measured."""
+    said = json.loads(PREDICTION.read_text()) if PREDICTION.exists() else {}
+    simulated = medians("virtual")
+    for nodes, row in medians("measured").items():
+        for name, value in row.items():
+            told = [f"{nodes} hosts, {name}: measured {value:.3f}"]
+            for what, of in (
+                ("predicted", said.get(str(nodes))),
+                ("virtual", simulated.get(nodes)),
+            ):
+                if of:
+                    other = float(np.ravel(of[name])[0])
+                    told.append(f"{what} {other:.3f} ({(other - value) / (value or 1.0):+.1%})")
+            print(", ".join(told))
+
+
+def draw() -> None:
+    """Draw seconds to the score against nodes, and say in the figure what is what."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = [row for row in read_lines(ROWS) if row["seed"] in SEEDS]
+    figure = Figure(figsize=(9, 5.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes, begin = figure.subplots(), None
+    for kind, style, label in (
+        ("virtual", "o-", "simulated time, real learning"),
+        ("measured", "s", f"measured: Ray on hosts of {CPUS:g} CPUs and {LINK}"),
+    ):
+        own = [row for row in rows if row["kind"] == kind and row["seconds"]]
+        by = {
+            nodes: [row["seconds"] for row in own if row["nodes"] == nodes]
+            for nodes in sorted({row["nodes"] for row in own})
+        }
+        if by:
+            middle = [median(seconds) for seconds in by.values()]
+            begin = begin or middle[0] * min(by)
+            bars = [
+                [m - min(s) for m, s in zip(middle, by.values(), strict=True)],
+                [max(s) - m for m, s in zip(middle, by.values(), strict=True)],
+            ]
+            axes.errorbar(list(by), middle, bars, fmt=style, capsize=3, label=label)
+    if begin:
+        ends = [1, max(SIZES)]
+        axes.plot(ends, [begin / n for n in ends], "--", color="grey", label="ideal")
+        seed = [begin / speed for speed in PUBLISHED.values()]
+        axes.plot(list(PUBLISHED), seed, ":", color="grey", label="as DBA3C's paper scales: 67 %")
+    axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=f"seconds to a score of {SCORE:g}")
+    axes.set_xticks(SIZES, [str(size) for size in SIZES])
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    axes.set_title(
+        f"{PRESET}, median, least and largest of {len(SEEDS)} seeds; the learning rate is "
+        f"the best of {len(RATES)} at each size.\nHosts are slow on purpose (dilated alike: CPUs, "
+        "links and Ray's own processes), so seconds are long and ratios count.",
+        fontsize=8,
+    )
+    figure.savefig(PICTURE)
+    print(PICTURE)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("measure", "predict", "compare", "simulate", "draw"))
+    parser.add_argument("--nodes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--costs", default=str(COSTS), help="of colobus bench --costs")
+    flags = parser.parse_args(args)
+    if flags.what == "simulate":
+        add_rows("virtual", on_virtual(flags.costs), flags.nodes, flags.seeds)
+    elif flags.what == "measure":
+        add_rows("measured", on_slow_hosts, flags.nodes, flags.seeds)
+    elif flags.what == "predict":
+        predict(flags.costs)
+    else:
+        {"compare": compare, "draw": draw}[flags.what]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
