@@ -75,6 +75,8 @@ def test_threads_that_share_a_core_and_slow_links_are_what_bounds(
     found = planned(capsys, *words, "--cores", "1")
     assert found["bound_by"] == "cores"
     assert found["versions"][0] == pytest.approx(1 / (1.05 * 0.0237), rel=0.03)
+    found = planned(capsys, *words, "--cores", "12")
+    assert found["bounds"]["play"] == pytest.approx(10 * 4 * 72 / (1.05 * 0.0037), rel=0.001)
     words = ("--nodes", "8", *words[2:])
     found = planned(capsys, *words, "--link", "1MB")
     assert found["bound_by"] == "servers' links"

@@ -26,6 +26,7 @@ from colobus.core.fields import Range
 from colobus.core.fields import check as check_fields
 from colobus.core.timing import Clock, passing
 from colobus.core.types import AlgorithmState, Batch, Trajectory, Update, Version
+from colobus.experiment.autoscale import for_cores
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape, flag
 from colobus.roles.actor import Actor, ActorSettings
@@ -100,6 +101,8 @@ def main(args: Sequence[str]) -> int:
     flags, experiment = wanted.flags, wanted.experiment
     if cores and not (cores.isdecimal() and 0 < int(cores) < 10_000):
         raise ColobusError(f"--cores {cores[:40]}: must be a whole number from 1 on")
+    if cores and experiment.shape.workers:
+        experiment = for_cores(experiment, wanted.base, int(cores))
     shape = experiment.shape
     if "--workers" not in args and shape.workers:
         experiment = replace(experiment, shape=replace(shape, workers=flags.nodes, quorum=0))
