@@ -243,7 +243,7 @@ def node(of: Head, name: str, cpus: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def head(cpus: int, env: Mapping[str, str] | None = None) -> Iterator[Head]:
+def head(cpus: int, env: Mapping[str, str] | None = None, more: str = "") -> Iterator[Head]:
     """Start ``ray start --head`` on a free port with a token of its own, and end it."""
     folder = Path(tempfile.mkdtemp(prefix="ray"))  # short: there will be sockets in it
     token, said = folder / "token", folder / "said"
@@ -254,7 +254,7 @@ def head(cpus: int, env: Mapping[str, str] | None = None) -> Iterator[Head]:
         port = free.getsockname()[1]
     secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     words = f"--head --block --port {port} --num-cpus {cpus} --object-store-memory 100000000"
-    words += f" --temp-dir {folder} --include-dashboard false --disable-usage-stats"
+    words += f" --temp-dir {folder} --include-dashboard false --disable-usage-stats {more}"
     with said.open("w") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "ray.scripts.scripts", "start", *words.split()],

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
+import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from colobus.core.errors import ColobusError
-from colobus.experiment.memory import role_memory
+from colobus.experiment.memory import imagined_network, role_memory, store_bytes
+from colobus.ops.flat import Layout
+from colobus.roles.parameters.published import KEPT
 from colobus.runtime.groups import (
     Cluster,
     Room,
@@ -23,7 +29,7 @@ from colobus.runtime.groups import (
 )
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
-from conftest import distributed_catch
+from conftest import catch, distributed_catch
 from helpers.ray_runs import head, node, train
 
 LISTS = {
@@ -196,3 +202,39 @@ def test_a_run_waits_for_a_host_and_goes_where_it_is_told(tmp_path: Path) -> Non
         assert code == 0, log
         places = dict(re.findall(r"^PLACE (\S+) (\S+)$", log, re.MULTILINE))
         assert places["worker-0"] == places["worker-1"] == "late" != places["tracker"]
+
+
+@pytest.mark.cluster
+def test_prometheus_is_told_of_a_run_by_the_exporter_of_ray(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+
+    def exported() -> dict[str, float]:
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+            lines = page.read().decode()
+            found = re.findall(r"^ray_colobus_(\w+)\{(.*)\} (\S+)$", lines, re.MULTILINE)
+            return {name: float(value) for name, tags, value in found if str(tmp_path) in tags}
+        return {}
+
+    with head(cpus=2, more=f"--metrics-export-port {port}") as there:
+        endless = ("--until-score", 2, "--steps", 10_000_000)
+        run = train(tmp_path, "catch", "--address", there.address, *endless, env=there.env)
+        run.wait(lambda: exported().get("steps", 0.0) > 2_000)
+        first = exported()
+        assert {"version", "games", "seconds", "score", "best"} < first.keys()
+        run.wait(lambda: exported()["steps"] > first["steps"])
+        run.process.send_signal(signal.SIGINT)
+        assert run.end()[0] == 130
+
+
+def test_the_object_store_has_room_for_what_crosses() -> None:
+    """Two versions at two servers and a gradient of each learner, all twice over."""
+    experiment = distributed_catch(1, workers=3)
+    vector = 4 * Layout(imagined_network(experiment)).size
+    assert store_bytes(experiment) == 200 * 2**20 + 2 * (2 * KEPT + 3) * vector
+    alone = catch(100)  # frames of two actors' trajectories cross, too
+    shape, net = alone.shape, imagined_network(alone)
+    frames = 2 * shape.games * (shape.length + net.stack) * 10 * 5
+    vectors = (2 * KEPT + 1) * 4 * Layout(net).size
+    assert store_bytes(alone) == 200 * 2**20 + 2 * (vectors + frames)

@@ -211,6 +211,23 @@ PROCESS_BYTES = 200 * 2**20
 """Of a process without its roles, measured: Python, torch and Ray."""
 
 
+def store_bytes(experiment: Experiment) -> int:
+    """Return the bytes of Ray's object store: what crosses between processes, twice over.
+
+    These are the newest snapshots, a gradient of each learner, and with actors in processes of
+    their own a trajectory of each.
+    """
+    least = 200 * 2**20
+    if experiment.network.own_torso or experiment.network.own_heads:
+        return 500 * 10**6
+    net, shape, topology = imagined_network(experiment), experiment.shape, experiment.shape.topology
+    vectors = 2 * KEPT + (topology.learners if topology.remote_servers else topology.replicas)
+    crossing = 0 if shape.workers else topology.players
+    pixels = net.mean.shape[0] * net.mean.shape[1] * frame_type(experiment.games).itemsize
+    frames = crossing * shape.games * (shape.length + net.stack) * pixels
+    return least + 2 * (vectors * 4 * Layout(net).size + frames)
+
+
 def role_memory(experiment: Experiment) -> dict[str, int]:
     """Return the bytes of a role by its kind, for Ray; {} where a network of the user's is unknown.
 

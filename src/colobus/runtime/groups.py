@@ -45,6 +45,8 @@ class Cluster:
     place: str = ""
     """Hosts by name for processes of a kind, such as "servers=n[1-4] workers=n[5-68]"; colobus show
     --nodes prints who lives where (default: Ray decides)."""
+    object_store: Annotated[int, Range(0)] = 0
+    """MiB of the object store of a Ray that is started for the run (0: as much as it needs)."""
     wait_for_hosts: str = "0s"
     """How long to wait for hosts that have room for the run, such as 90s, 10m or 1h; an autoscaler
     is asked for them."""

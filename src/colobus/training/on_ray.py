@@ -16,7 +16,7 @@ from colobus.core.checkpoint import is_there, list_checkpoints
 from colobus.core.errors import Closed, ColobusError, Lost
 from colobus.core.fields import check as check_fields
 from colobus.core.files import Events
-from colobus.experiment.memory import check_cluster_memory, check_limits, role_memory
+from colobus.experiment.memory import check_cluster_memory, check_limits, role_memory, store_bytes
 from colobus.experiment.settings import Experiment, flag
 from colobus.roles.tracker import Status, Tracker
 from colobus.runs.folder import CHECKPOINTS, EVENTS
@@ -41,6 +41,7 @@ class OnRay(Launcher):
         self._cluster = cluster if isinstance(cluster, Cluster) else Cluster()
         self.shrinks = self._cluster.shrink
         self._alive: Any = None  # tells whether Ray itself lives
+        self._exported: Any = None  # what tells Prometheus, on a cluster that was there before
 
     def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
         """Return the devices of a run for which a Ray of this machine's own has room."""
@@ -51,6 +52,11 @@ class OnRay(Launcher):
                 "--sidecars-apart: has an effect only with --evaluator or --recorder"
             )
         places(self._cluster.place)
+        if self._cluster.object_store and self._cluster.joined:
+            raise ColobusError(
+                f"--object-store {self._cluster.object_store} with a cluster that is there: it has "
+                "its own; give ray start --object-store-memory"
+            )
         placement = place(devices, on_ray=True)
         check_limits(experiment, self._cluster, placement, resumed)
         return placement
@@ -66,7 +72,8 @@ class OnRay(Launcher):
         """
         from colobus.runtime.ray import has_token
 
-        address = self.join_cluster(stack)
+        store = self._cluster.object_store * 2**20 or store_bytes(experiment)
+        address = self.join_cluster(stack, store)
         if address:
             from colobus.runtime.ray.placement import memory_of_cluster
 
@@ -78,8 +85,11 @@ class OnRay(Launcher):
                     "the cluster can run code on it"
                 )
 
-    def join_cluster(self, stack: ExitStack) -> str:
-        """Join the cluster until the stack is left; return its address, "" for an own one."""
+    def join_cluster(self, stack: ExitStack, store: int = 500_000_000) -> str:
+        """Join the cluster until the stack is left; return its address, "" for an own one.
+
+        An own one has an object store of so many bytes.
+        """
         from colobus.runtime.ray import prepare as prepare_ray
 
         address = prepare_ray(self._cluster.address)
@@ -89,7 +99,7 @@ class OnRay(Launcher):
             raise ColobusError(
                 f"--on ray: {error}; install it with: pip install 'colobus[cluster]'"
             ) from None
-        self._alive = stack.enter_context(connected(self._cluster))
+        self._alive = stack.enter_context(connected(self._cluster, store))
         return address
 
     def hosts(self, stack: ExitStack) -> tuple[dict[str, Room], dict[str, str]]:
@@ -98,6 +108,11 @@ class OnRay(Launcher):
         from colobus.runtime.ray.placement import hosts_by_name, hosts_there
 
         return hosts_there(), hosts_by_name()
+
+    def tell(self, status: Status) -> None:
+        """Pass the status on to Ray's exporter for Prometheus."""
+        if self._exported:
+            self._exported.tell(status)
 
     def elsewhere(self, what: str, log: Log) -> Errand | None:
         """Return what sends the errands of a sidecar to another host, if they are to be apart."""
@@ -118,8 +133,10 @@ class OnRay(Launcher):
         """
         from colobus.runtime.ray.placement import Incarnation
         from colobus.runtime.ray.runtime import Ray
-        from colobus.runtime.ray.session import is_on_network
+        from colobus.runtime.ray.session import Exported, is_on_network
 
+        if self._cluster.joined:
+            self._exported = Exported(str(plan.folder))
         experiment, on_network = plan.experiment, bool(self._cluster.joined) and is_on_network()
         if experiment.deterministic and experiment.replay.capacity:
             raise ColobusError(

@@ -282,6 +282,7 @@ class Run:
         stages = {role.name: role.seconds for role in runtime.states()}
         tracker.spent(stages, None if self.launcher.remote else self._busy.look())
         self.status = tracker.status()
+        self.launcher.tell(self.status)
         self._alarms.look(self.status)
         saver.look()
         self._caller.look(tracker, self.status)

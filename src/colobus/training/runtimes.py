@@ -78,6 +78,9 @@ class Launcher:
     def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
         """Join the processes of others, if there are any, until the stack is left."""
 
+    def tell(self, status: Status) -> None:
+        """Take the status of the run, about twice a second."""
+
     def elsewhere(self, what: str, log: Log) -> Errand | None:
         """Return what sends the errands of a sidecar to another host; None: it is a child here."""
         return None

@@ -92,21 +92,19 @@ def _answers(address: Address) -> bool:
     return True
 
 
-STORE_BYTES = 500_000_000
-"""Object store of a Ray cluster of our own: snapshots and trajectories under way."""
-
 LEAVE_SECONDS = 10.0
 """How long Ray has to let go of this process when it is lost itself."""
 
 
 @contextlib.contextmanager
-def connected(cluster: Cluster) -> Iterator[Alive]:
+def connected(cluster: Cluster, store: int = 500_000_000) -> Iterator[Alive]:
     """Join a Ray cluster, or start one on this machine, and leave nothing of it running.
 
     Gives what tells whether Ray lives.
 
     Args:
         cluster: its address; without one, RAY_ADDRESS; without that, an own one.
+        store: bytes of the object store of an own one.
 
     Raises:
         ColobusError: if there is no such cluster or it cannot be joined, in one line.
@@ -118,7 +116,7 @@ def connected(cluster: Cluster) -> Iterator[Alive]:
         own: dict[str, Any] = {}
         if not address:
             folder = stack.enter_context(own_folder())
-            own = {"include_dashboard": False, "object_store_memory": STORE_BYTES}
+            own = {"include_dashboard": False, "object_store_memory": store}
             own["_temp_dir"] = str(folder)
             own["num_cpus"] = usable_cores()  # Ray would count those that others have too
         _init(address, own)
@@ -221,6 +219,42 @@ def _silence() -> None:
 
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = lambda *_args, **_kwargs: None
+
+
+FIGURES = {
+    "steps": "environment steps",
+    "version": "updates of the parameters",
+    "games": "games that were played to their end",
+    "seconds": "seconds since the run began",
+    "score": "mean raw return of the last 50 games",
+    "best": "best such mean",
+    "evaluated": "mean of the evaluator's last 50 games",
+    "unsaved": "seconds since the newest checkpoint",
+}
+"""What Prometheus is told of a run."""
+
+
+class Exported:
+    """Figures of a run for Prometheus, beside those of Ray's own, at the exporter of this host.
+
+    Args:
+        run: tells it from others.
+    """
+
+    def __init__(self, run: str) -> None:
+        from ray.util.metrics import Gauge
+
+        self._run = {"run": run}
+        self._gauges = {
+            name: Gauge(f"colobus_{name}", description=what, tag_keys=("run",))
+            for name, what in FIGURES.items()
+        }
+
+    def tell(self, status: object) -> None:
+        """Set the figures to those of a status; those that it has not stay as they are."""
+        for name, gauge in self._gauges.items():
+            if (value := getattr(status, name)) is not None:
+                gauge.set(float(value), tags=self._run)
 
 
 def is_on_network() -> bool:
