@@ -133,10 +133,10 @@ class OnRay(Launcher):
         """
         from colobus.runtime.ray.placement import Incarnation
         from colobus.runtime.ray.runtime import Ray
-        from colobus.runtime.ray.session import Exported, is_on_network
+        from colobus.runtime.ray.session import Prometheus, is_on_network
 
         if self._cluster.joined:
-            self._exported = Exported(str(plan.folder))
+            self._exported = Prometheus(str(plan.folder))
         experiment, on_network = plan.experiment, bool(self._cluster.joined) and is_on_network()
         if experiment.deterministic and experiment.replay.capacity:
             raise ColobusError(

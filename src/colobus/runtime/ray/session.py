@@ -234,7 +234,7 @@ FIGURES = {
 """What Prometheus is told of a run."""
 
 
-class Exported:
+class Prometheus:
     """Figures of a run for Prometheus, beside those of Ray's own, at the exporter of this host.
 
     Args:
