@@ -2,6 +2,7 @@
 
     python -m benchmarks.pairs 7ac8796                 pong and breakout by PPO, three pairs each
     python -m benchmarks.pairs 7ac8796 --pairs 5       more pairs
+    python -m benchmarks.pairs 7ac8796 --on-ray        DBA3C on Ray; the rate only
     python -m benchmarks.pairs 7ac8796 --pairs 0       only how long the start of a command takes
 
 A run trains for ``--seconds`` without TensorBoard; its rate is that of the steps after 30 % of the
@@ -35,6 +36,7 @@ from colobus.runs.curves import read_metrics
 from colobus.runtime.system import describe_machine
 
 GAMES = ("pong", "breakout")
+ON_RAY = ["train", "dba3c-pong", "--on", "ray", "--cpus", "0.5"]
 SETTLED = 0.3
 """Share of a run's time that does not count for its rate."""
 STARTS = 20
@@ -50,15 +52,22 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("commit", help="to compare with")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=45.0)
+    parser.add_argument("--on-ray", action="store_true")
     flags = parser.parse_args(args)
     with checked_out(flags.commit) as other:
-        for game in GAMES if flags.pairs else ():
-            train = partial(trained, game, flags.seconds)
+        for game in ("on Ray",) if flags.on_ray else GAMES if flags.pairs else ():
+            own = ON_RAY if flags.on_ray else ["train", f"ppo-{game}"]
+            train = partial(trained, own, flags.seconds)
             found = in_turn(train, (other, ROOT), flags.pairs)
+            rate = (game, "steps_per_s", "steps/s", 1)
             for what, name, unit, order in (
-                (game, "steps_per_s", "steps/s", 1),
-                (f"{game} memory", "peak_mb", "MB", 1),
-                (f"{game} processor time", "processor_ms", "ms/step", -1),
+                (rate,)
+                if flags.on_ray
+                else (
+                    rate,
+                    (f"{game} memory", "peak_mb", "MB", 1),
+                    (f"{game} processor time", "processor_ms", "ms/step", -1),
+                )
             ):
                 save(
                     flags.commit, what, unit, [[run[name] for run in pair] for pair in found], order
@@ -67,7 +76,7 @@ def main(args: Sequence[str] | None = None) -> int:
             f"{NAME} --help": lambda tree: [*start_of(tree), "--help"],
             f"import {NAME}": lambda tree: [sys.executable, "-c", f"import {package_of(tree)}"],
         }
-        for what, words in starts.items():
+        for what, words in () if flags.on_ray else starts.items():
             times = in_turn(partial(seconds, words), (other, ROOT), STARTS)
             save(flags.commit, what, "s", times, -1)
     return 0
@@ -89,11 +98,11 @@ def in_turn(
     return found
 
 
-def trained(game: str, for_seconds: float, tree: Path) -> dict[str, float]:
+def trained(own: Sequence[str], for_seconds: float, tree: Path) -> dict[str, float]:
     """Train for so long; return the rate, the largest resident set and the processor time."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        words = [*start_of(tree), "train", f"ppo-{game}", "--minutes", str(for_seconds / 60)]
+        words = [*start_of(tree), *own, "--minutes", str(for_seconds / 60)]
         words += ["--out", str(run), "--no-finish", "--no-tensorboard"]
         with (Path(folder) / "output").open("w") as output:
             process = subprocess.Popen(

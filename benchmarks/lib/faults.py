@@ -24,7 +24,7 @@ import torch
 
 from colobus.cli.main import run
 from colobus.core.errors import ColobusError, nearest
-from colobus.core.types import AlgorithmState, Answer, Batch, Gradient, Params, Version
+from colobus.core.types import AlgorithmState, Answer, Batch, Exchanged, Gradient, Params, Version
 from colobus.experiment.settings import Experiment
 from colobus.roles.backprop import Backprop, Learned, Send
 from colobus.roles.parameters.client import ParameterClient
@@ -337,11 +337,19 @@ class Link:
     def __init__(self, server: ParameterServer, bytes_per_second: float) -> None:
         self._server, self._rate = server, bytes_per_second
         self._busy = threading.Lock()
+        self._came: dict[int, Version] = {}  # of the newest gradient, by learner
 
     def push(self, gradient: Gradient) -> Answer:
         """Wait for the transfer of a gradient, then push it."""
         self._carry(gradient.values.nbytes)
         return self._server.push(gradient)
+
+    def exchange(self, gradient: Gradient, at_least: Version) -> Exchanged:
+        """Push a gradient, then pull; called again while it waits, the gradient crosses once."""
+        if self._came.get(gradient.learner) != gradient.version:
+            self._carry(gradient.values.nbytes)
+            self._came[gradient.learner] = gradient.version
+        return Exchanged(self._server.push(gradient), self.pull(at_least))
 
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
         """Pull, then wait for the transfer of the parameters."""

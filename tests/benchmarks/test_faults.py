@@ -25,7 +25,7 @@ from colobus.core.errors import ColobusError
 from colobus.core.types import Gradient, Update, Version
 from colobus.experiment.presets import PRESETS
 from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
+from colobus.roles.parameters.server import REPEATED, Admission, ParameterServer, ServerSettings
 from colobus.runtime.groups import group_processes
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
@@ -282,6 +282,8 @@ def test_a_link_carries_one_after_the_other_and_answers_as_its_server(
     gradient = Gradient(0, Version(0, 0), 0, 1, 1, 0.1, torch.ones(64))
     assert link.push(gradient) == (Version(0, 1), True, "")
     assert link.pull() is server.pull()
+    again = link.exchange(gradient, Version(0, 1))
+    assert (again.answer.reason, again.params) == (REPEATED, server.pull())
     assert link.state()[0] is server.state()[0]
     link.close()
     assert link.pull(Version(0, 1), exactly=True) is server.pull()  # closing is the server's
