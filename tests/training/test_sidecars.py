@@ -362,7 +362,7 @@ def test_a_run_says_once_that_checkpoints_are_passed_over(
     class Unlucky(SidecarProcesses):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
-            self.heard = args[-1]
+            self.heard = args[2]
 
         def __enter__(self) -> SidecarProcesses:
             for number in (1, 2):

@@ -108,7 +108,7 @@ class SidecarProcesses:
         """Return a line about each process that ended without a result, after the run's end."""
         if not list_checkpoints(self._run / CHECKPOINTS):
             return []
-        if self._wanted.every:
+        if self._wanted.every and self._names:
             again = f"{program()} follow {self._run} --once --every"
             only = "" if len(self._names) > 1 else f" {ONLY[self._names[0]]}"
             return [f"checkpoints that were not evaluated or filmed yet are by: {again}{only}"]
