@@ -80,7 +80,7 @@ def table() -> Iterator[Plan]:
         yield Plan(f"dba3c-{what}", "dba3c-pong", (1,), partial(cluster.sleeping, key), asked)
     for delay in cluster.DELAYS:
         asked = {"delay": delay, "steps": cluster.DELAY_STEPS}
-        yield Plan("dba3c-delay", "dba3c-pong", (1,), cluster.delayed, asked)
+        yield Plan("dba3c-delay", "dba3c-pong", (1, 2, 3), cluster.delayed, asked)
 
     for name in ("dba3c-pong", "pong"):
         asked = {"words": cluster.ON_RAY, "of": cluster.SECONDS}

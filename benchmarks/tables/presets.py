@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean, median
 
 from benchmarks.lib.cluster import DELAYS
 from benchmarks.lib.ledger import MEAN_15, Found, Results
@@ -146,13 +146,18 @@ def sleeping(results: Results, what: str, key: str) -> Table:
 
 def dba3c_delays(results: Results) -> Table:
     """Return the table about actors that play with old parameters."""
-    found = [one for delay in DELAYS if (one := results.one("dba3c-delay", str(delay)))]
     rows = []
-    for one in found:
-        told = one.line["result"]
-        cells = (f"{told['lag'][0]:.0f}", f"{told['last_score']:.2f}", f"{told['best']:.2f}")
-        rows.append(Row(cells, (one,)))
+    for found in filter(None, (results.seeds("dba3c-delay", str(delay)) for delay in DELAYS)):
+        told = [one.line["result"] for one in found]
+        scores = (in_seeds([one[name] for one in told]) for name in ("last_score", "best"))
+        rows.append(Row((f"{told[0]['lag'][0]:.0f}", *scores), tuple(found)))
     return Table(("updates old", "score at the end", "best"), rows)
+
+
+def in_seeds(scores: Sequence[float]) -> str:
+    """Return the mean of the seeds, and the lowest and highest of several."""
+    mean = f"{fmean(scores):.2f}"
+    return f"{mean} ({min(scores):.2f} to {max(scores):.2f})" if len(scores) > 1 else mean
 
 
 def ray_shares(results: Results) -> Table:
