@@ -239,7 +239,7 @@ def test_the_flags_that_pages_mention_exist() -> None:
     known |= {"--version", "--help", "--help-all", "--trust"}
     known |= {"--only", "--list", "--seeds", "--most"}  # of benchmarks/run.py
     known |= {"--peer", "--pairs", "--score"}  # of benchmarks/peers.py
-    known |= {"--head", "--node-ip-address", "--port"}  # of ray start
+    known |= {"--head", "--metrics-export-port", "--node-ip-address", "--port"}  # of ray start
     known |= {"--faults", "--dummy"}  # of benchmarks/lib
     known |= {"--logdir"}  # of tensorboard
     known |= {"--index-url"}  # of pip
