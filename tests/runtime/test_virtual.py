@@ -153,6 +153,19 @@ def test_two_workers_and_a_link_by_hand() -> None:
 
 
 @pytest.mark.slow
+def test_servers_are_asked_at_once_by_hand() -> None:
+    """A call takes 0.25 s, and so does its answer: a round is 1 s of learning and two round trips.
+
+    One is the report, and one is to both servers. At the beginning the tracker is asked, too.
+    """
+    experiment = distributed_catch(20, workers=1, servers=2, games=1)
+    calls, hosts = Calls(latency=0.25, envelope=0), [Host() for _ in range(4)]
+    there, seconds = virtual(experiment, learning(1.0), calls, hosts)
+    assert there.status.version == 20
+    assert seconds == pytest.approx(20 * 2.0, abs=1.5)
+
+
+@pytest.mark.slow
 def test_a_backup_worker_that_is_slow_is_dropped() -> None:
     """One learns for 1 s and makes every version; the other for 2.6 s and is always too late.
 
@@ -168,7 +181,7 @@ def test_a_backup_worker_that_is_slow_is_dropped() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [{"quorum": 2}, {"asynchronous": True, "max_staleness": 2}])
+@pytest.mark.parametrize("shape", [{"quorum": 2}, {"asynchronous": True, "max_staleness": 20}])
 def test_a_seed_gives_the_same_run_without_any_order_among_learners(shape: dict[str, Any]) -> None:
     base = distributed_catch(15, workers=3)
     experiment = replace(base, deterministic=False, shape=replace(base.shape, **shape))

@@ -276,15 +276,17 @@ def simulate(
         runtime.check()
         runtime.stop()
     told: list[tuple[float, Update]] = runtime.roles["tracker"].told
-    end = told[-1][0]
-    counted = [(moment, update) for moment, update in told if moment >= SETTLED * end]
-    seconds = max(end - counted[0][0], 1e-9)
-    lags = [update.lag[1] for _, update in counted]
-    versions = (counted[-1][1].version.number - counted[0][1].version.number) / seconds
+    own = [(moment, update.version.number) for moment, update in told if update.learner == 0]
+    settled = [each for each in own if each[0] >= SETTLED * own[-1][0]]
+    (begin, first), (end, last) = settled[0], settled[-1]  # so these are whole rounds of all
+    counted = [update for moment, update in told if begin < moment <= end] or [told[-1][1]]
+    seconds = max(end - begin, 1e-9)
+    lags = [update.lag[1] for update in counted]
+    versions = (last - first) / seconds
     traffic = [update.traffic for _, update in told if update.traffic is not None][-learners:]
     sent = sum(one.counted + one.partial + one.dropped for one in traffic)
     dropped = sum(one.dropped for one in traffic) / max(sent, 1)
-    steps = sum(update.steps for _, update in counted[1:]) / seconds
+    steps = sum(update.steps for update in counted) / seconds
     spent = runtime.roles["learner-0"].clock.seconds
     whole = sum(spent.values()) or 1.0
     return Speed(

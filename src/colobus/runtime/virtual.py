@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from colobus.core.timing import WAIT, Condition, Time, wait_for
-from colobus.core.types import Exchanged, Params, Remote, Request, Wait
+from colobus.core.types import Params, Remote, Request, Wait
 from colobus.runtime.api import Active, nothing
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import ProcessSpec, actors_of_queues
@@ -38,6 +38,9 @@ BETWEEN = "between stages"
 STORED = 600_000
 """Bytes from which parameters are in Ray's object store: packed once for each version, and sent
 once to each host."""
+
+AT_ONCE = frozenset({"exchange", "pull", "push"})
+"""Calls of which a caller begins several, and then waits for all."""
 
 Draw = Callable[[str, str, random.Random], float]
 """Returns the seconds of work in a stage, from the name of a role and the stage."""
@@ -148,6 +151,7 @@ class World(Time):
         self._own.turn = Turn("", None)
         self._expected: dict[str, Turn] = {}
         self.roles: Mapping[str, Any] = {}
+        self.under_way = 0  # calls that were begun and have not ended
         self.process_of: dict[str, Process] = {}  # by role
 
     # what `Time` has
@@ -245,21 +249,41 @@ class World(Time):
             answer = method(*request.args, **request.kwargs)
         finally:
             mine.role, mine.process = caller, here
-        size = size_of(answer)
-        if size >= STORED and isinstance(answer, Params):
-            self._fetch(mine, request.role, answer.values, size, (there, here))
+        size, params = size_of(answer), getattr(answer, "params", answer)
+        if size >= STORED and isinstance(params, Params):
+            self._fetch(mine, request.role, params.values, size, (there, here))
         else:
             self._send(mine, there, here, size)
         return answer
 
     def ask(self, request: Request) -> Wait:
-        """Begin a call: a gradient leaves at once, all else when its answer is waited for."""
-        if request.method != "exchange":
+        """Begin a call. One of parameters goes its way while the caller does something else."""
+        mine = self._mine()
+        if mine is None or mine.process is None or request.method not in AT_ONCE:
             return partial(self.call, request)
-        gradient, at_least = request.args
-        answer = self.call(request._replace(method="push", args=(gradient,)))
-        pull = request._replace(method="pull", args=(at_least,))
-        return lambda: Exchanged(answer, self.call(pull))
+        turn, over, found = Turn(mine.role, mine.process), Condition(), list[Wait]()
+        self._due(turn, self._time)
+        self.under_way += 1
+
+        def go() -> None:
+            self._own.turn = turn
+            turn.gate.acquire()
+            try:
+                found.append(partial(_same, self.call(request)))
+            except Exception as error:  # the caller gets it
+                found.append(partial(_raise, error))
+            self.under_way -= 1
+            with over:
+                over.notify_all()
+            self.end()
+
+        def wait() -> Any:
+            with over:
+                over.wait_for(lambda: bool(found))
+            return found[0]()
+
+        threading.Thread(target=go, name=f"{mine.role} asks", daemon=True).start()
+        return wait
 
     def _send(self, mine: Turn, source: Process, to: Process, size: int) -> None:
         """Pack what goes to another process, carry it there, and take it in."""
@@ -364,6 +388,14 @@ class World(Time):
         return turn
 
 
+def _same(answer: Any) -> Any:
+    return answer
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
 class Virtual(Threads):
     """Runs the roles of a graph in a `World` (a `colobus.runtime.api.Runtime`).
 
@@ -407,8 +439,11 @@ class Virtual(Threads):
         self._stopping.set()
         InProcess.stop(self)
         with self._woken:
-            wait_for(self._woken, lambda: len(self._ended) == len(self.active), patience)
+            wait_for(self._woken, self._is_quiet, patience)
         return [role.name for role in self.active if role.name not in self._ended]
+
+    def _is_quiet(self) -> bool:
+        return len(self._ended) == len(self.active) and not self._world.under_way
 
     def _run(self, role: Active) -> None:
         self._world.begin(role.name)
