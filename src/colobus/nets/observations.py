@@ -121,8 +121,10 @@ class Pictures(NamedTuple):
     reconstructions: Bytes
 
 
-def some_stacks(frames: torch.Tensor, ages: torch.Tensor, stack: int) -> torch.Tensor:
-    """Return a copy of some of a batch's stacks, uint8[M, stack, H, W], M at most `SHOWN`.
+def some_stacks(
+    frames: torch.Tensor, ages: torch.Tensor, stack: int, most: int = SHOWN
+) -> torch.Tensor:
+    """Return a copy of some of a batch's stacks, uint8[M, stack, H, W], M at most ``most``.
 
     They are spread over its windows and over the steps of a window.
 
@@ -130,9 +132,10 @@ def some_stacks(frames: torch.Tensor, ages: torch.Tensor, stack: int) -> torch.T
         frames: uint8[N, T + stack, H, W].
         ages: int64[N, T + 1].
         stack: frames in an observation.
+        most: of them.
     """
     windows, times = ages.shape
-    count = min(SHOWN, windows * times)
+    count = min(most, windows * times)
     places = [(i * windows // count, i * times // count) for i in range(count)]
     stacks = torch.stack([frames[n, t : t + stack] for n, t in places])
     young = torch.stack([ages[n, t] for n, t in places])

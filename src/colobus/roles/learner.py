@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -27,6 +28,9 @@ from colobus.roles.replay.minibatch_buffer import MinibatchBuffer, Use
 from colobus.roles.schedule import Schedule
 from colobus.roles.tracker import Tracker
 
+if TYPE_CHECKING:
+    from colobus.roles.probe import Probe
+
 
 class Learner:
     """Learns from one fresh batch after the other; active.
@@ -42,6 +46,7 @@ class Learner:
         saves: write checkpoints between rounds: for a learner that shares its servers with none.
         reuse: which batches a round uses besides its fresh one (default: none).
         before_save: called with the version before each checkpoint; writes what belongs to it.
+        probe: looks into the network now and then, for metrics.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class Learner:
         reuse: MinibatchBuffer | None = None,
         before_save: Callable[[Version], None] | None = None,
         threads: int = 1,
+        probe: Probe | None = None,
     ) -> None:
         self.name = f"learner-{index}"
         self.clock = Clock()
@@ -65,7 +71,7 @@ class Learner:
         self._index, self._algorithm = index, algorithm
         self._replay, self._tracker, self._saves = replay, tracker, saves
         self._reuse = reuse or MinibatchBuffer(1, algorithm.epochs)
-        self._before_save, self.threads = before_save, threads
+        self._before_save, self.threads, self._probe = before_save, threads, probe
         self._begun = False
         self._in_round = False
         self._batch: Batch | None = None  # the fresh one of this round
@@ -205,6 +211,8 @@ class Learner:
             self._uses, self.client, algorithm_state, self._send
         )
         self._values[LEARNING_RATE] = float(algorithm_state[LEARNING_RATE])
+        if self._probe is not None:
+            self._probe.look(self.client.flat, batch, self.client.version.number)
         if self._algorithm.is_outlier(algorithm_state, self._values.get("value_loss", 0.0)):
             self.client.discard()
         if priorities is not None:
@@ -254,7 +262,7 @@ class Learner:
             version=version._replace(number=version.number + 1),
             steps=int(batch.fresh),
             lag=(float(lag.min()), float(lag.mean()), float(lag.max())),
-            values=self._values,
+            values=self._values | (self._probe.values if self._probe else {}),
             traffic=self.client.traffic,
             outliers=self.client.outliers,
             queue=self._replay.depth,

@@ -21,6 +21,9 @@ CONFIG = "config.json"
 METRICS, EPISODES, EVENTS = "metrics.jsonl", "episodes.jsonl", "events.jsonl"
 """Files of JSON lines: measurements, finished games, and losses and restarts."""
 
+PULSE = "pulse.jsonl"
+"""What each role did when, with ``--pulse-seconds``."""
+
 CHECKPOINTS, BUFFERS = "checkpoints", "stores"
 """Folders with what a run resumes from. The names are those of version 0.1."""
 
@@ -40,7 +43,7 @@ BESIDE = {LOCK, LOGS}
 """What may lie in the folder of a new run."""
 
 OWN = {CHECKPOINTS, BUFFERS, EVALUATIONS, VIDEOS, TENSORBOARD, METRICS, EPISODES, EVENTS}
-OWN |= {TRACKED, WANDB}
+OWN |= {PULSE, TRACKED, WANDB}
 """What may lie in the folder of a run that was killed while it began."""
 
 EVALUATION = "evaluation.json"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from colobus.core.files import Events
 from colobus.core.types import Episode
 from colobus.roles.tracker import Status, Tracker, TrackerSettings
 from colobus.runs.folder import CHECKPOINTS
+from colobus.runtime.api import RoleState
 
 
 class StopTraining(Exception):
@@ -90,6 +94,40 @@ class Caller:
                 f"{name} raised {type(error).__name__}: {error} ({place.filename}, line "
                 f"{place.lineno}); the run goes on, and further errors of {name} are not reported"
             )
+
+
+class Pulse:
+    """Writes down every so many seconds what each role does.
+
+    Args:
+        file: of JSON lines.
+        every: seconds (0: nothing is written).
+        began: `time.monotonic` when the run began.
+    """
+
+    def __init__(self, file: Path, every: float, began: float) -> None:
+        self._write = Events(file, began) if every else None
+        self._every, self._due = every, -math.inf
+
+    def beat(self, roles: Sequence[RoleState]) -> None:
+        """Write a line, if one is due."""
+        now = time.monotonic()
+        if self._write is None or now < self._due:
+            return
+        self._due = now + self._every
+        self._write(
+            {
+                "roles": {
+                    role.name: {
+                        "stage": role.stage,
+                        "for": round(role.stuck, 3),
+                        "steps": role.steps,
+                        "ended": role.ended,
+                    }
+                    for role in roles
+                }
+            }
+        )
 
 
 LATE = 3

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -35,6 +36,9 @@ from colobus.runtime.devices import ON_CPU, Placement
 from colobus.runtime.graph import Kind, RoleGraph, part
 from colobus.training.saving import DETERMINISTIC_EVERY, update_schedule_of
 from colobus.training.start import Start
+
+if TYPE_CHECKING:
+    from colobus.roles.probe import Probe
 
 
 def by_name(tensors: dict[str, torch.Tensor]) -> list[tuple[str, dict[str, torch.Tensor]]]:
@@ -239,6 +243,14 @@ class RoleFactory:
             partial(resume_games, experiment.games) if can_resume(experiment.games.game) else None,
         )
 
+    def _probe(self, index: int) -> Probe | None:
+        """Return what looks into the network of the first learner, if that is asked for."""
+        if index or not self.experiment.tracker.probe_every:
+            return None
+        from colobus.roles.probe import Probe  # other runs do not need it
+
+        return part(Probe, self.experiment.algorithm, self.experiment.tracker.probe_every)
+
     def _backprop(self, index: int) -> Backprop:
         """Return what a learner computes gradients with."""
         algorithm = self.experiment.algorithm
@@ -339,6 +351,7 @@ class RoleFactory:
                 seeds,
             ),
             before_save=before_save,
+            probe=self._probe(rank),
         )
 
     def learner(
@@ -385,4 +398,5 @@ class RoleFactory:
             replay=replay,
             tracker=self.tracker,
             threads=self.experiment.shape.learner_threads,
+            probe=self._probe(index),
         )

@@ -27,13 +27,13 @@ from colobus.experiment.memory import buffer_bytes
 from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.tracker import Status, Tracker
 from colobus.runs.config import read_config, write_config
-from colobus.runs.folder import CONFIG, cannot_write, held, make_folder
+from colobus.runs.folder import CONFIG, PULSE, cannot_write, held, make_folder
 from colobus.runtime.api import RoleState, Runtime
 from colobus.runtime.devices import Devices
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import BusyCores, keep_freed_memory
-from colobus.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, StopTraining
+from colobus.training.callbacks import NO_CALLBACKS, Alarms, Callbacks, Caller, Pulse, StopTraining
 from colobus.training.runtimes import Launcher, Plan, RuntimeName, launcher, runtime_of
 from colobus.training.saving import Saver, load_buffers, load_exactly, save_last, saver_of
 from colobus.training.sidecars import SidecarProcesses
@@ -184,6 +184,8 @@ class Run:
         self._told = False  # that a sidecar has passed over a checkpoint
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
+        every = self.experiment.tracker.pulse_seconds
+        self._pulse = Pulse(self.folder / PULSE, every, plan.began)
         self._busy = BusyCores()
 
     def watch_over(self, graph: RoleGraph, runtime: Runtime, resumed: bool) -> Result:
@@ -259,7 +261,9 @@ class Run:
             with suppress(Lost):  # the next wait replaces what is lost
                 self._look(tracker, saver, runtime)
                 self._shrink(graph, runtime)
-            self._show(runtime.states())
+            states = runtime.states()
+            self._pulse.beat(states)
+            self._show(states)
             if line := sidecars.dead():
                 self.log(line)
         runtime.check()

@@ -253,5 +253,10 @@ class TrackerSettings:
     second, and ends after that."""
     tensorboard: bool = True
     """Write TensorBoard events."""
+    probe_every: Annotated[int, Range(0)] = 0
+    """Versions between two looks of the first learner into its network: active and dormant units,
+    churn of the greedy action, norms of each parameter, written as metrics (0: none)."""
+    pulse_seconds: Annotated[float, Range(0)] = 0.0
+    """Write what each role does into pulse.jsonl this often (0: never)."""
     tags: str = ""
     """Words by which colobus runs finds the run, with commas between them."""
