@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -24,19 +25,21 @@ import torch
 
 from colobus.cli.main import run
 from colobus.core.errors import ColobusError, nearest
+from colobus.core.files import read_object
 from colobus.core.types import AlgorithmState, Answer, Batch, Exchanged, Gradient, Params, Version
 from colobus.experiment.settings import Experiment
 from colobus.roles.backprop import Backprop, Learned, Send
 from colobus.roles.parameters.client import ParameterClient
 from colobus.roles.parameters.published import ANY, PublishedParameters
 from colobus.roles.parameters.server import OptimizerState, ParameterServer
+from colobus.roles.replay.api import ReplayReader
 from colobus.roles.replay.minibatch_buffer import Use
-from colobus.runtime.graph import Handle, Node, Part, RoleGraph
+from colobus.runtime.graph import Handle, Node, Part, RoleGraph, part
 from colobus.runtime.groups import Cluster, ProcessSpec
 from colobus.training.run import Result, train
 from colobus.training.topology import make_graph
 
-FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,kill=worker:30s,stop=server:45s"
+FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,load=20ms,kill=worker:30s,stop=server:45s"
 
 SIGNALS = {"kill": "SIGKILL", "stop": "SIGSTOP"}
 
@@ -48,6 +51,7 @@ UNITS = {
     "straggler": {"ms": 1e-3, "s": 1.0},
     "delay": {"": 1.0},
     "link": {"kB": 1e3, "MB": 1e6, "GB": 1e9},
+    "load": {"ms": 1e-3, "s": 1.0},
     "kill": {"s": 1.0},
     "stop": {"s": 1.0},
 }
@@ -80,6 +84,10 @@ class Faults:
     """Number of versions by which the actors' parameters are older (deterministic runs)."""
     link: float = 0.0
     """Bytes per second that the link of each parameter server carries, both directions together."""
+    load: float = 0.0
+    """Seconds that a batch takes to get to a learner, or with ``--loaders`` to a loader."""
+    lags: tuple[tuple[int, float], ...] = ()
+    """Instead of ``delay``: such numbers with their shares, of which each rollout draws one."""
     hits: tuple[Hits, ...] = ()
     """Signals to processes (SIGKILL or SIGSTOP), at times drawn from the seed."""
 
@@ -96,11 +104,15 @@ def parse_faults(text: str) -> Faults:
         ColobusError: if a part is not NAME=VALUE, or its name, number or unit is unknown.
     """
     found: dict[str, float] = {}
+    lags: tuple[tuple[int, float], ...] = ()
     hits: list[Hits] = []
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
         if name not in UNITS:
             raise ColobusError(f"--faults {word}: {nearest(name, list(UNITS))}; such as {FORM}")
+        if name == "delay" and Path(value).suffix == ".json":
+            lags = read_lags(Path(value))
+            continue
         match = VALUE.fullmatch(value)
         whom, number, unit = match.groups("") if match else ("", "", "no number")
         kinds = VICTIMS if name in SIGNALS else ("",)
@@ -116,17 +128,33 @@ def parse_faults(text: str) -> Faults:
     delay = found.pop("delay", 0.0)
     if delay != int(delay):
         raise ColobusError(f"--faults delay={delay:g}: must be a whole number of versions")
-    return Faults(delay=int(delay), hits=tuple(hits), **found)
+    return Faults(delay=int(delay), lags=lags, hits=tuple(hits), **found)
+
+
+def read_lags(path: Path) -> tuple[tuple[int, float], ...]:
+    """Return the lags and shares that `benchmarks.lib.swarm` wrote.
+
+    Raises:
+        ColobusError: if the file has none.
+    """
+    try:
+        lags = tuple((int(lag), float(share)) for lag, share in read_object(path)["lags"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ColobusError(f"--faults delay={path}: has no lags: {error}") from None
+    if not lags or min(lag for lag, _ in lags) < 0 or min(share for _, share in lags) <= 0:
+        raise ColobusError(f"--faults delay={path}: lags must be at least 0, shares above 0")
+    return lags
 
 
 def check_faults(faults: Faults, experiment: Experiment, processes: bool = False) -> None:
     """Raise ColobusError if a run, whose roles may be processes, cannot have these faults."""
     if faults.hits and not processes:
         raise ColobusError("--faults: threads cannot be killed; add --on ray")
-    if faults.in_roles and not experiment.shape.workers:
+    if replace(faults, load=0.0).in_roles and not experiment.shape.workers:
         raise ColobusError("--faults: needs a run with workers; such as dba3c-pong")
-    if faults.delay and not experiment.deterministic:
-        raise ColobusError(f"--faults delay={faults.delay}: add --deterministic, to make it exact")
+    if (faults.delay or faults.lags) and not experiment.deterministic:
+        delay = faults.delay or "FILE"
+        raise ColobusError(f"--faults delay={delay}: add --deterministic, to make it exact")
 
 
 class FaultSchedule:
@@ -168,9 +196,17 @@ class FaultyGraph:
         shape, faults = experiment.shape, self.faults
         late = replace(experiment, shape=replace(shape, ahead=shape.ahead + faults.delay))
         nodes = list[Node]()
+        reader = "prefetch" if shape.loaders else "learner"  # the role that waits for a batch
         for node in make_graph(late, *args, **kwargs).nodes:
+            if faults.load and reader in (node.name, node.kind):
+                node = self._loading(node)
             if node.kind == "learner":
                 node = self._slow(node, shape.datapoints)
+            if faults.lags and node.kind == "cache":
+                kept = max(node.args[1], 1 + shape.ahead + max(lag for lag, _ in faults.lags))
+                node = replace(node, args=(node.args[0], kept, *node.args[2:]))
+            if faults.lags and node.kind == "actor":
+                node = self._late(node)
             if not (faults.compute and node.kind == "actor"):
                 nodes.append(node)
             if faults.link and node.kind == "server":
@@ -178,6 +214,20 @@ class FaultyGraph:
                 link = node.name.replace("server-", "link-")
                 nodes.append(Node(link, "cache", node.process, Link, server, {}))
         return RoleGraph(nodes)
+
+    def _loading(self, node: Node) -> Node:
+        """Return a learner, or a queue that loaders fill, whose batches take their time."""
+        if node.kind == "learner":
+            slow = part(Loading, node.kwargs["replay"], self.faults.load)
+            return replace(node, kwargs=node.kwargs | {"replay": slow})
+        replay, *rest = node.args
+        return replace(node, args=(part(Loading, replay, self.faults.load), *rest))
+
+    def _late(self, node: Node) -> Node:
+        """Return an actor that draws how old its parameters are."""
+        settings, make_games, policy, algorithm, (cache,), *rest = node.args
+        late = part(Late, cache, self.faults.lags, settings.first, settings.seed, settings.index)
+        return replace(node, args=(settings, make_games, policy, algorithm, [late], *rest))
 
     def _slow(self, node: Node, datapoints: int) -> Node:
         """Return a learner that sleeps, and reaches its servers through their links."""
@@ -329,6 +379,53 @@ class NoExperience:
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
     ) -> None:
         """Do nothing: there are no windows."""
+
+
+class Loading:
+    """A replay whose batches take their time, as copies to a slow device do."""
+
+    def __init__(self, replay: ReplayReader, seconds: float) -> None:
+        self._replay, self._seconds = replay, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replay, name)
+
+    def sample(self) -> Batch:
+        """Return a batch, that much later."""
+        batch = self._replay.sample()
+        time.sleep(self._seconds)
+        return batch
+
+
+class Late:
+    """Parameters of a worker's cache that are older by a number of versions, drawn for each pull.
+
+    Args:
+        cache: the worker's parameters; it keeps versions of any age that may be drawn.
+        lags: numbers of versions with their shares.
+        first: version of round 0; nothing is older.
+        seed: of the run.
+        actor: that pulls.
+    """
+
+    def __init__(
+        self,
+        cache: PublishedParameters,
+        lags: Sequence[tuple[int, float]],
+        first: Version,
+        seed: int,
+        actor: int,
+    ) -> None:
+        self._cache, self._first, self._stream = cache, first.number, (seed, actor)
+        self._lags, self._shares = zip(*lags, strict=True)
+
+    def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
+        """Wait for a version, and return one that is as much older as was drawn for it."""
+        self._cache.pull(at_least, exactly)
+        drawn = random.Random(str((*self._stream, at_least.number)))
+        lag = drawn.choices(self._lags, self._shares)[0]
+        number = max(at_least.number - lag, self._first)
+        return self._cache.pull(at_least._replace(number=number), exactly)
 
 
 class Link:

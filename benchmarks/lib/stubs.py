@@ -1,7 +1,8 @@
 """Stubs in the place of stages: ``python -m benchmarks.lib.stubs pong --dummy emulator,learner``.
 
 With a stage out of the way one sees what the others could do. Nothing learns anything here, and no
-rate measured with a stub is one of training. All other flags are those of ``colobus bench``.
+rate measured with a stub is one of training. All other flags are those of ``colobus bench``, also
+``--on ray``: stubs live in the processes of a cluster, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import torch
 
 from benchmarks.lib.faults import Sleeper
 from colobus.cli.bench import Bench
@@ -21,20 +23,24 @@ from colobus.cli.experiment_flags import resolve
 from colobus.cli.flags import print_json
 from colobus.cli.perf.throughput import for_seconds, steady_rate, trained
 from colobus.core.errors import ColobusError
-from colobus.core.types import Batch, Bytes, Ints, Version
+from colobus.core.types import Batch, Bools, Bytes, Frames, Ints, Version
 from colobus.envs.api import GameSettings, Step
 from colobus.envs.make import action_names, agents, frame_shape, is_atari
 from colobus.experiment.settings import Experiment
+from colobus.roles.actor import Actor
 from colobus.roles.learner import Learner
+from colobus.roles.parameters.published import Pulled
+from colobus.roles.policy import Scores, SlicedPolicy
 from colobus.roles.schedule import Schedule
 from colobus.roles.tracker import ResumePoint
 from colobus.runtime.graph import RoleGraph, part
+from colobus.runtime.groups import Cluster
 from colobus.training.start import open_games
 from colobus.training.topology import make_graph
 
-EMULATOR, LEARNER = "emulator", "learner"
+EMULATOR, PREDICTOR, LEARNER = "emulator", "predictor", "learner"
 
-KNOWN = (EMULATOR, LEARNER)
+KNOWN = (EMULATOR, PREDICTOR, LEARNER)
 """Stages that have a stub."""
 
 READY = 64
@@ -89,6 +95,24 @@ class DummyGames:
         return Step(frames, rewards.astype(np.float32), over, never, over, never)
 
 
+class DummyPolicy(SlicedPolicy):
+    """Gives the scores of its first step again and again, without looking at any frame."""
+
+    _kept: Scores | None = None
+
+    def load(self, pulled: Pulled) -> bool:
+        """Take nothing over."""
+        return False
+
+    def evaluate(self, t: int, state: torch.Tensor | None) -> Scores:
+        """See `Policy`."""
+        self._kept = self._kept or super().evaluate(t, state)
+        return self._kept
+
+    def add(self, t: int, frames: Frames, over: Bools) -> None:
+        """Do nothing."""
+
+
 class StepCounter:
     """A schedule that counts steps and leaves the algorithm's state as it is."""
 
@@ -106,11 +130,17 @@ class StepCounter:
         self.steps += int(batch.fresh)
 
 
-def with_dummy_learners(graph: RoleGraph) -> RoleGraph:
-    """Return a graph whose learners push gradients of 0: versions go on, parameters stay."""
+def with_dummies(graph: RoleGraph, dummies: Sequence[str]) -> RoleGraph:
+    """Return a graph whose learners push gradients of 0, or whose actors evaluate no network.
+
+    Versions go on and parameters stay, and actions are drawn from the scores of a first step.
+    """
     nodes = []
     for node in graph.nodes:
-        if node.make is Learner:
+        if node.make is Actor and PREDICTOR in dummies:
+            policy = part(DummyPolicy, *node.args[2].args[:2])
+            node = replace(node, args=(*node.args[:2], policy, *node.args[3:]))
+        if node.make is Learner and LEARNER in dummies:
             schedule = part(StepCounter, node.kwargs["schedule"])
             dummy = {"compute": Sleeper(0.0), "schedule": schedule}
             node = replace(node, kwargs=node.kwargs | dummy)
@@ -123,6 +153,7 @@ def trained_with(
     experiment: Experiment,
     seconds: float,
     make: Callable[..., RoleGraph] = make_graph,
+    cluster: Cluster | None = None,
 ) -> list[tuple[float, int]]:
     """Train with stubs for so long; return (seconds, steps) as they went.
 
@@ -131,17 +162,19 @@ def trained_with(
     games = DummyGames if EMULATOR in dummies else None
 
     def with_stubs(*args: Any, **kwargs: Any) -> RoleGraph:
-        graph = make(*args, make=games, **kwargs)
-        return with_dummy_learners(graph) if LEARNER in dummies else graph
+        return with_dummies(make(*args, make=games, **kwargs), dummies)
 
     measured = for_seconds(experiment, seconds)
     with patch("colobus.training.start.open_games", partial(open_games, make=games)):
-        return trained(measured, None, None, lambda _: None, with_stubs)[0]
+        return trained(measured, cluster, None, lambda _: None, with_stubs)[0]
 
 
-def measure(experiment: Experiment, seconds: float, dummies: Sequence[str]) -> dict[str, Any]:
+def measure(
+    experiment: Experiment, seconds: float, dummies: Sequence[str], cluster: Cluster | None = None
+) -> dict[str, Any]:
     """Train with stubs for so long; return ``dummy_steps_per_s`` and what was measured."""
-    rate = round(steady_rate(trained_with(dummies, experiment, seconds)), 1)
+    counts = trained_with(dummies, experiment, seconds, cluster=cluster)
+    rate = round(steady_rate(counts), 1)
     return {"game": experiment.games.game, "dummy": list(dummies), "dummy_steps_per_s": rate}
 
 
@@ -152,7 +185,8 @@ def main(words: Sequence[str]) -> int:
         dummies = parse_dummies(words[at + 1])
         flags = [*words[:at], *words[at + 2 :]]
         wanted = resolve(Bench, "bench", flags, default_game="pong")
-        result = measure(wanted.experiment, wanted.flags.seconds, dummies)
+        cluster = wanted.flags.cluster if wanted.flags.on == "ray" else None
+        result = measure(wanted.experiment, wanted.flags.seconds, dummies, cluster)
     except ColobusError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

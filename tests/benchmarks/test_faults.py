@@ -6,11 +6,12 @@ import json
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from benchmarks.lib import process
+from benchmarks.lib import faults, process
 from benchmarks.lib.faults import (
     Faults,
     FaultyGraph,
@@ -62,13 +63,14 @@ def test_words_and_what_they_mean(text: str, faults: Faults) -> None:
     ("text", "message"),
     [
         ("stragler=1s", "nearest known: straggler; such as compute=50ms,"),
-        ("500ms", "known: compute, delay, kill, link, stop, straggler; such as "),
+        ("500ms", "known: compute, delay, kill, link, load, stop, straggler; such as "),
         ("straggler", "want such as compute=50ms,"),
         ("straggler=500", "want such as "),
         ("straggler=-1s", "want such as "),
         ("link=10Mb", "want such as "),
         ("link=server:10MB", "want such as "),
         ("link=0MB", "must be above 0 and below "),
+        ("delay=no.json", "has no lags: "),
         ("delay=1.5", "must be a whole number of versions"),
         ("kill=driver:30s", r"want such as .*; kinds: any, worker, actor, server, "),
         ("kill=worker", "want such as "),
@@ -202,6 +204,55 @@ def test_actors_play_with_parameters_exactly_so_much_older(ahead: int, delay: in
     want = {n: [(float(min(n, ahead + delay)),) * 3] * 2 for n in range(20)}
     assert lags == want
     assert place.roles["replay-0"].dropped == 0
+
+
+def test_lags_are_drawn_for_each_rollout_and_the_same_again(tmp_path: Path) -> None:
+    """Half of the rollouts are one version behind, as without faults, and half are four."""
+    file = tmp_path / "lags.json"
+    file.write_text('{"lags": [[0, 0.5], [3, 0.5]]}')
+    experiment = distributed_catch(40)
+
+    def lags() -> list[tuple[int, float]]:
+        place, found = place_inline(experiment, FaultyGraph(parse_faults(f"delay={file}"))), []
+        tracker, report = place.roles["tracker"], place.roles["tracker"].report
+
+        def note(update: Update) -> bool:
+            assert update.lag[0] == update.lag[2]
+            found.append((update.version.number - 1, update.lag[0]))
+            over: bool = report(update)
+            return over
+
+        tracker.report = note
+        place.run()
+        return found
+
+    drawn = lags()
+    assert {lag for number, lag in drawn if number >= 4} == {1.0, 4.0}
+    assert all(lag in (min(number, 1.0), min(number, 4.0)) for number, lag in drawn)
+    late = sum(lag > 1 for number, lag in drawn if number > 1)
+    assert 20 <= late <= 60  # of 2 workers' 38 rollouts each
+    assert lags() == drawn
+
+
+@pytest.mark.parametrize("loaders", [0, 1])
+def test_a_slow_load_is_the_learners_or_the_loaders(
+    loaders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last rung of the ladder: who waits for a batch, and that no bit is another."""
+    slept: list[tuple[str, float]] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append((threading.current_thread().name, seconds))
+
+    plain = catch(512 + 8 * 512, deterministic=True)
+    experiment = replace(plain, shape=replace(plain.shape, loaders=loaders))
+    check_faults(Faults(load=0.02), experiment)
+    monkeypatch.setattr(faults, "time", SimpleNamespace(sleep=sleep))
+    place = place_threads(experiment, [], FaultyGraph(parse_faults("load=20ms")))
+    found = run_to_the_end(place)
+    assert torch.equal(found.parameters, inline(plain).parameters)
+    assert set(slept) == {("loader-0" if loaders else "learner-0", 0.02)}
+    assert len(slept) >= 8
 
 
 def test_all_that_moves_goes_through_the_links(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import torch
 from benchmarks.lib.faults import Sleeper
 from benchmarks.lib.stubs import (
     LEARNER,
+    PREDICTOR,
     measure,
     parse_dummies,
     trained_with,
@@ -20,6 +21,7 @@ from colobus.core.errors import ColobusError
 from colobus.envs.make import make_games
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import FlatParameters
+from colobus.roles.policy import Policy, Scores
 from colobus.runtime.graph import RoleGraph
 from colobus.training.start import begin, make_network
 from colobus.training.topology import make_graph
@@ -32,7 +34,7 @@ def test_words_after_stub() -> None:
     assert parse_dummies("emulator") == ("emulator",)
     assert parse_dummies("learner,emulator") == ("emulator", "learner")
     for text in ("lerner", "emulator,act", "emulator,", ""):
-        with pytest.raises(ColobusError, match=f"^--dummy {text}: no stage .*known: emulator, l"):
+        with pytest.raises(ColobusError, match=f"^--dummy {text}: no stage .*known: emulator, p"):
             parse_dummies(text)
 
 
@@ -97,3 +99,19 @@ def test_with_a_stub_learner_versions_go_on_and_parameters_stay(name: str) -> No
         first = experiment.shape.random_steps
         status = roles["tracker"].status()
         assert status.steps == first + version * experiment.shape.datapoints
+
+
+@pytest.mark.slow
+def test_with_a_stub_predictor_no_network_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores of the first step are given again: one evaluation for each of the actors."""
+    asked: list[int] = []
+    act = Policy._act
+
+    def count(self: Policy, stacks: torch.Tensor, state: torch.Tensor | None) -> Scores:
+        asked.append(len(stacks))
+        return act(self, stacks, state)
+
+    monkeypatch.setattr(Policy, "_act", count)
+    roles = roles_of(catch(1), PREDICTOR, LEARNER)
+    assert len(asked) == sum(name.startswith("actor-") for name in roles)
+    assert roles["learner-0"].clock.steps >= 2
