@@ -1,8 +1,7 @@
 """Stubs in the place of stages: ``python -m benchmarks.lib.stubs pong --dummy emulator,learner``.
 
 With a stage out of the way one sees what the others could do. Nothing learns anything here, and no
-rate measured with a stub is one of training. All other flags are those of ``colobus bench``, also
-``--on ray``: stubs live in the processes of a cluster, too.
+rate measured with a stub is one of training. All other flags are those of ``colobus bench``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from colobus.roles.policy import Scores, SlicedPolicy
 from colobus.roles.schedule import Schedule
 from colobus.roles.tracker import ResumePoint
 from colobus.runtime.graph import RoleGraph, part
-from colobus.runtime.groups import Cluster
 from colobus.training.start import open_games
 from colobus.training.topology import make_graph
 
@@ -153,7 +151,6 @@ def trained_with(
     experiment: Experiment,
     seconds: float,
     make: Callable[..., RoleGraph] = make_graph,
-    cluster: Cluster | None = None,
 ) -> list[tuple[float, int]]:
     """Train with stubs for so long; return (seconds, steps) as they went.
 
@@ -166,15 +163,12 @@ def trained_with(
 
     measured = for_seconds(experiment, seconds)
     with patch("colobus.training.start.open_games", partial(open_games, make=games)):
-        return trained(measured, cluster, None, lambda _: None, with_stubs)[0]
+        return trained(measured, None, None, lambda _: None, with_stubs)[0]
 
 
-def measure(
-    experiment: Experiment, seconds: float, dummies: Sequence[str], cluster: Cluster | None = None
-) -> dict[str, Any]:
+def measure(experiment: Experiment, seconds: float, dummies: Sequence[str]) -> dict[str, Any]:
     """Train with stubs for so long; return ``dummy_steps_per_s`` and what was measured."""
-    counts = trained_with(dummies, experiment, seconds, cluster=cluster)
-    rate = round(steady_rate(counts), 1)
+    rate = round(steady_rate(trained_with(dummies, experiment, seconds)), 1)
     return {"game": experiment.games.game, "dummy": list(dummies), "dummy_steps_per_s": rate}
 
 
@@ -185,8 +179,9 @@ def main(words: Sequence[str]) -> int:
         dummies = parse_dummies(words[at + 1])
         flags = [*words[:at], *words[at + 2 :]]
         wanted = resolve(Bench, "bench", flags, default_game="pong")
-        cluster = wanted.flags.cluster if wanted.flags.on == "ray" else None
-        result = measure(wanted.experiment, wanted.flags.seconds, dummies, cluster)
+        if wanted.flags.on != "threads":
+            raise ColobusError(f"--on {wanted.flags.on} with --dummy: stubs live on threads only")
+        result = measure(wanted.experiment, wanted.flags.seconds, dummies)
     except ColobusError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
