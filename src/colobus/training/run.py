@@ -266,6 +266,7 @@ class Run:
             self._show(states)
             if line := sidecars.dead():
                 self.log(line)
+        self._pulse.beat(runtime.states())  # a short run has had none
         runtime.check()
 
     def _hear(self, news: dict[str, Any], tracker: Tracker) -> None:
