@@ -16,7 +16,7 @@ BENCHMARKS = Path(run.__file__).parent
 OWN = {
     *("--only", "--list", "--seeds", "--most"),  # of run.py
     *("--call", "--smoke"),  # of gpu.py
-    *("--faults", "--dummy"),  # of lib/faults.py and lib/stubs.py
+    *("--faults", "--dummy", "--warm"),  # of lib/faults.py, lib/stubs.py and lib/swarm.py
     *("--quiet", "--disable-pip-version-check"),  # of pip
     *("--algorithm", "--game", "--network", "--score"),  # of the scripts of other systems
 }

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from colobus.nets import observations
-from colobus.ops.flat import FlatParameters
+from colobus.ops.flat import Clipped, FlatParameters
 from colobus.runtime import devices as cuda_graphs
 
 T = TypeVar("T")
@@ -125,11 +125,12 @@ def taped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     Tape.made.clear()
 
 
-def clip(flat: FlatParameters, limit: float) -> torch.Tensor:
+def clip(flat: FlatParameters, limit: float) -> Clipped:
     """Clip as on a GPU, without a look at the norm."""
     norm: torch.Tensor = torch.linalg.vector_norm(flat.gradients)
-    flat.gradients.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
-    return norm
+    scale = (limit / (norm + 1e-6)).clamp(max=1.0)
+    flat.gradients.mul_(scale)
+    return Clipped(norm, (scale < 1.0).float())
 
 
 @pytest.fixture

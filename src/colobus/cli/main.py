@@ -142,14 +142,21 @@ def _dispatch(args: Sequence[str]) -> int:
         return int(end.code or 0)
 
 
+TYPED_WRONG = 0.75
+"""Likeness from which a word is a command: that of pong and plan is 0.5, of trian and train 0.8."""
+
+
 def _meant(word: str) -> str:
     """Return what somebody may have wanted who gave a word that is no command."""
     if word.startswith("-"):
         return f"the command comes first, such as: {program()} train pong {word}"
+    if said := command_hint(word) or algorithm_hint(word):
+        return said
+    from difflib import get_close_matches  # most runs never need it
+
     near = nearest(word, COMMANDS)
-    said = command_hint(word) or algorithm_hint(word)
-    if said or near.startswith("nearest"):
-        return said or near
+    if get_close_matches(word, COMMANDS, cutoff=TYPED_WRONG):
+        return near
     from colobus.experiment.presets import preset
     from colobus.runs.folder import is_run
 
