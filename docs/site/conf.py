@@ -60,7 +60,7 @@ CONTENTS = {
     ],
     "Explanation": [
         *("circle", "one-frame", "recipe", "appo", "dba3c", "gorila", "reuse", "autoencoder"),
-        "speed",
+        *("speed", "internet"),
     ],
     "Reference": ["settings", "site/flags", "site/reference", "files", "atari"],
     "Results": ["results", "recipe-search"],

@@ -43,6 +43,7 @@ def prepare(address: str) -> str:
                 "cluster by its address"
             )
         return address
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # no call to Ray starts another one
     os.environ.setdefault(*INLINE)  # of this process and those of an own Ray
     os.environ.setdefault("RAY_AUTH_MODE", "token")  # whoever joins has to know the token
     if address:  # it asks so often, once a second, before it gives up
