@@ -1,4 +1,4 @@
-"""What ``colobus slurm`` writes, hands in and refuses; jobs that run are in test_slurm.py below."""
+"""What ``colobus slurm`` writes, hands in and refuses; jobs that run are in runtime/test_slurm.py."""
 
 from __future__ import annotations
 
