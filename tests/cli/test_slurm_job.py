@@ -1,4 +1,4 @@
-"""What ``colobus slurm`` writes, hands in and refuses; jobs that run are in runtime/test_slurm.py."""
+"""What ``colobus slurm`` writes, hands in and refuses (runtime/test_slurm.py has jobs that run)."""
 
 from __future__ import annotations
 
