@@ -28,6 +28,7 @@ COMMANDS = {
     "`raylet`": r"/raylet/raylet ",
     f"`DashboardAgent`{EXTRA}": r"DashboardAgent|dashboard/agent\.py",
     f"`dashboard.py`{EXTRA}": r"dashboard/dashboard\.py",
+    f"`monitor.py`{EXTRA}": r"autoscaler/_private/monitor\.py",
     "`RuntimeEnvAgent`": r"RuntimeEnvAgent|runtime_env/agent/main\.py",
     "each process of the run": r"^ray::Process",
     "each spare process": r"^ray::IDLE",

@@ -146,9 +146,11 @@ def test_ray_is_asked_for_the_gpu_of_a_process(
 
 
 def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from colobus.runtime.ray.placement import check_resources
+    from colobus.runtime.ray import placement
 
+    check_resources = placement.check_resources
     there = {"CPU": 16.0, "GPU": 2.0}
+    monkeypatch.setattr(placement, "hosts_there", lambda: {"h1": Room(16.0, 2)})
     monkeypatch.setattr(ray, "cluster_resources", lambda: there)
     monkeypatch.setattr(ray, "available_resources", lambda: there)
     check_resources([LEARNER] * 2, Cluster(), {})
