@@ -30,6 +30,7 @@ SIX_MINUTES = LONGER | {"--minutes": "6"}
 """The training games of Ape-X's epsilons never have a mean of 19.5: some explore to the end."""
 
 HOUR = {"--minutes": "75", "--checkpoint-seconds": "300", "--keep-checkpoints": "0"}
+HALF_HOUR = HOUR | {"--minutes": "30"}
 
 BEST_APPO = {"--lr": "0.002", "--entropy": "0.01", "--entropy-end": "0.01", "--length": "64"}
 """What was best of the tries with `appo-pong` (docs/results/appo.md)."""
@@ -69,6 +70,9 @@ def table() -> Iterator[Plan]:
     yield from to_18("dba3c", "dba3c-pong", (1, 2), SIX_MINUTES)
     asynchronous = ("--asynchronous",)
     yield from to_18("dba3c-async", "dba3c-pong", (1, 2), SIX_MINUTES, switches=asynchronous)
+    timed_half = {"timed": HALF_HOUR}
+    yield Plan("dba3c-breakout-train", "dba3c-breakout", (1, 2, 3), timed.train_timed, timed_half)
+    yield Plan("dba3c-breakout-score", "dba3c-breakout", (1, 2, 3), timed.score_after, timed_half)
     yield Plan("dba3c-limit", "dba3c-pong", (1,), recipe.limit, {"seconds": seconds})
     sleep, link = cluster.SLEEP, cluster.LINK
     for what, key, more in (

@@ -38,7 +38,7 @@ BENCH_SECONDS = 18.0
 """Of each measurement of the machine's limit, before and after a timed run."""
 
 SCORED_MINUTES = (30, 45, 60, 75)
-"""Of Breakout's training; the newest checkpoint of each is evaluated."""
+"""Of Breakout's training, as far as it goes; the newest checkpoint of each is evaluated."""
 
 
 def train_timed(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
@@ -149,7 +149,8 @@ def score_after(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     seconds, kept = line["result"]["checkpoints"], []
     found: dict[str, Any] = {}
     paths = list(enumerate(list_checkpoints(run / "checkpoints")))
-    for minutes in SCORED_MINUTES:
+    until = float(cell.asked["timed"]["--minutes"])
+    for minutes in (minutes for minutes in SCORED_MINUTES if minutes <= until):
         index, path = [one for one in paths if seconds[one[1].stem] <= 60 * minutes][-1]
         own_seed = evaluation_seed(cell.seed, index, confirm=False, part=0)
         kept.append(played(load(path), "training", EVALUATED_GAMES, own_seed).as_dict())

@@ -42,8 +42,11 @@ PRESETS: dict[str, Experiment] = {
     ),
     "dba3c-breakout": replace(
         DBA3C_PONG,
-        games=GameSettings(game="breakout"),
-        algorithm=replace(SMALL_A3C, anneal_steps=10_000_000),
+        games=GameSettings(game="breakout", life_loss_ends=True),
+        algorithm=replace(
+            SMALL_A3C, n=10, entropy=0.01, entropy_end=0.005, lr=2e-3, anneal_steps=10_000_000
+        ),
+        shape=replace(DBA3C_PONG.shape, length=10),
         stop=StopRule(steps=10_000_000),
     ),
     "dba3c-catch": DBA3C_CATCH,
