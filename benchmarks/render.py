@@ -40,6 +40,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "ray-shares": presets.ray_shares,
     "ray-failures": presets.ray_failures,
     "breakout": games.breakout,
+    "dba3c-breakout": partial(games.breakout, what="dba3c-breakout"),
     "six-games": games.six,
     "means": games.means,
     "untuned-games": games.five,

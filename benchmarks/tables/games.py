@@ -26,13 +26,13 @@ COLUMNS = {
 """Published scores beside ours, and how they are called."""
 
 
-def breakout(results: Results) -> Table:
-    """Return the table about the long run of Breakout."""
-    found = results.one("breakout-score")
+def breakout(results: Results, what: str = "breakout") -> Table:
+    """Return the table about a long run of Breakout, with a row for each seed."""
+    every = results.seeds(f"{what}-score")
     rows = [
         Row(
             (
-                f"Breakout after {minutes} minutes",
+                f"Breakout after {minutes} minutes" + of_seed * (len(every) > 1),
                 score_of(one["mean"], one["standard_error"]),
                 f"{one['median']:.0f}",
                 f"{one['steps']:,}",
@@ -40,10 +40,11 @@ def breakout(results: Results) -> Table:
             ),
             (found,),
         )
-        for minutes, one in (found.line["result"]["minutes"] if found else {}).items()
-        if found
+        for found in every
+        for of_seed in [f", seed {found.line['seed']}"]
+        for minutes, one in found.line["result"]["minutes"].items()
     ]
-    rows += [reached(one) for one in results.seeds("breakout-time", MEAN_300)]
+    rows += [reached(one) for one in results.seeds(f"{what}-time", MEAN_300)]
     return Table(("", "mean of 50 games", "median", "steps", "saved after minutes"), rows)
 
 
