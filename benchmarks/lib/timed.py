@@ -149,8 +149,9 @@ def score_after(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     seconds, kept = line["result"]["checkpoints"], []
     found: dict[str, Any] = {}
     paths = list(enumerate(list_checkpoints(run / "checkpoints")))
-    until = float(cell.asked["timed"]["--minutes"])
-    for minutes in (minutes for minutes in SCORED_MINUTES if minutes <= until):
+    for minutes in SCORED_MINUTES:
+        if minutes > float(cell.asked["timed"]["--minutes"]):
+            break
         index, path = [one for one in paths if seconds[one[1].stem] <= 60 * minutes][-1]
         own_seed = evaluation_seed(cell.seed, index, confirm=False, part=0)
         kept.append(played(load(path), "training", EVALUATED_GAMES, own_seed).as_dict())

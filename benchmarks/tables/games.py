@@ -29,10 +29,12 @@ COLUMNS = {
 def breakout(results: Results, what: str = "breakout") -> Table:
     """Return the table about a long run of Breakout, with a row for each seed."""
     every = results.seeds(f"{what}-score")
+    several = len(every) > 1
     rows = [
         Row(
             (
-                f"Breakout after {minutes} minutes" + of_seed * (len(every) > 1),
+                f"Breakout after {minutes} minutes"
+                + (f", seed {found.line['seed']}" if several else ""),
                 score_of(one["mean"], one["standard_error"]),
                 f"{one['median']:.0f}",
                 f"{one['steps']:,}",
@@ -41,7 +43,6 @@ def breakout(results: Results, what: str = "breakout") -> Table:
             (found,),
         )
         for found in every
-        for of_seed in [f", seed {found.line['seed']}"]
         for minutes, one in found.line["result"]["minutes"].items()
     ]
     rows += [reached(one) for one in results.seeds(f"{what}-time", MEAN_300)]
