@@ -37,9 +37,7 @@ DBA3C_CATCH = replace(
 
 PRESETS: dict[str, Experiment] = {
     "dba3c-pong": DBA3C_PONG,
-    "a3c-pong": replace(
-        DBA3C_PONG, shape=replace(DBA3C_PONG.shape, workers=1, servers=1, actors=2)
-    ),
+    "a3c-pong": replace(DBA3C_PONG, shape=Shape(workers=1, servers=1, actors=2, length=20)),
     "dba3c-breakout": replace(
         DBA3C_PONG,
         games=GameSettings(game="breakout", life_loss_ends=True),
@@ -50,9 +48,7 @@ PRESETS: dict[str, Experiment] = {
         stop=StopRule(steps=10_000_000),
     ),
     "dba3c-catch": DBA3C_CATCH,
-    "a3c-catch": replace(
-        DBA3C_CATCH, shape=replace(DBA3C_CATCH.shape, workers=1, servers=1, actors=2)
-    ),
+    "a3c-catch": replace(DBA3C_CATCH, shape=Shape(workers=1, actors=2, length=9, random_steps=512)),
     "dba3c-breakout-paper": Experiment(
         games=GameSettings(
             game="breakout",
@@ -105,7 +101,6 @@ NOTES: dict[str, tuple[str, ...]] = {
         "differs: each pixel of the input is standardised (original: divided by 255)",
         "its --schedule_hyper, which that command leaves out, is --lr-jumps "
         "38.4M:0.0005,115.2M:0.0001 --entropy-jumps 76.8M:0.005,153.6M:0.001 here",
-        "differs: all servers have equal slices (original: an idle chief, and a hidden layer of "
-        "1600 x 128 that is split by hand)",
+        "differs: servers have equal slices (original: an idle chief, a 1600 x 128 layer split)",
     ),
 }
