@@ -1,16 +1,18 @@
 """Nodes against time to a score, simulated and measured; and whether the plan said what comes.
 
-    colobus bench dba3c-catch --seconds 120 --costs benchmarks/results/scaling-costs.json
+    colobus bench dba3c-catch --games 1 --seconds 120 --costs benchmarks/results/scaling-costs.json
+    python -m benchmarks.scaling tune                           a learning rate for each size
     python -m benchmarks.scaling measure --nodes 1 2               on slow hosts of this machine
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3 and 8
-    python -m benchmarks.scaling measure --nodes 3 4 8             after that is committed
-    python -m benchmarks.scaling compare                           beside what was predicted
     python -m benchmarks.scaling simulate                       real learning in simulated time
+    python -m benchmarks.scaling measure --nodes 3 4 8             after all that is committed
+    python -m benchmarks.scaling compare                           what was said beside it
     python -m benchmarks.scaling draw                              docs/pictures/scaling.png
 
-A node has a worker, and half of the nodes (at most four) have a server, too. At each size the
-learning rate is the best of the same number of draws, on seeds that are used for nothing else.
-Simulations depend on no clock, so they may run beside other work; measurements may not.
+A node has a worker with one game, and half of the nodes (at most four) have a server, too; one
+worker of eight is a backup. At each size the learning rate is the best of the same number of draws,
+on seeds that are used for nothing else. Simulations depend on no clock, so they may run beside
+other work; measurements may not.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,10 +42,15 @@ from colobus.training.on_virtual import Costs, read_costs
 
 ROWS = ROOT / "benchmarks" / "results" / "scaling.jsonl"
 COSTS = ROOT / "benchmarks" / "results" / "scaling-costs.json"
+FITTED = ROOT / "benchmarks" / "results" / "scaling-costs-fitted.json"
+"""The same costs, as many times as large as one and two slow hosts show."""
 PREDICTION = ROOT / "benchmarks" / "results" / "scaling-prediction.json"
 PICTURE = ROOT / "docs" / "pictures" / "scaling.png"
 
-PRESET, SCORE = "dba3c-catch", 0.9
+PRESET, SCORE, GAMES = "dba3c-catch", 0.9, 1
+"""Of a worker. With the eight of the preset a few dozen versions are enough at any number of
+nodes, and more nodes are of no use."""
+
 CPUS, LINK = 0.2, "4MB/s"
 """Of a slow host: CPUs, and bytes a second in each direction."""
 
@@ -65,7 +73,14 @@ one node of 12 cores, or 10 hours on one of 24."""
 def setting(nodes: int, lr: float, seed: int) -> Experiment:
     """Return the run on so many nodes."""
     experiment = colobus.preset(PRESET)
-    shape = replace(experiment.shape, workers=nodes, servers=min(max(nodes // 2, 1), 4))
+    servers = min(max(nodes // 2, 1), 4)
+    shape = replace(
+        experiment.shape,
+        workers=nodes,
+        quorum=nodes - nodes // 8,
+        servers=servers,
+        games=GAMES,
+    )
     assert isinstance(experiment.algorithm, A3C)
     algorithm = replace(experiment.algorithm, lr=lr, lr_end=lr, anneal_steps=0)
     stop = colobus.StopRule(steps=STEPS, until_score=SCORE)
@@ -78,14 +93,15 @@ def setting(nodes: int, lr: float, seed: int) -> Experiment:
 def row_of(run: Path) -> dict[str, Any]:
     """Return what a finished run has come to, from its metrics."""
     lines = read_lines(run / "metrics.jsonl")
-    reached = [line["seconds"] for line in lines if (line["score"] or -1.0) >= SCORE]
+    began = lines[0]["seconds"]  # with the first version: the start of processes does not count
+    reached = [line["seconds"] - began for line in lines if (line["score"] or -1.0) >= SCORE]
     late = [line for line in lines if line["seconds"] >= SETTLED * lines[-1]["seconds"]]
     first, last = late[0], late[-1]
     seconds = max(last["seconds"] - first["seconds"], 1e-9)
     lags = [line["lag_mean"] for line in late]
     sent = {name: last[f"gradients_{name}"] for name in ("counted", "dropped", "partial")}
     return {
-        "seconds": reached[0] if reached else None,
+        "seconds": round(reached[0], 3) if reached else None,
         "steps": last["steps"],
         "versions_per_s": round((last["version"] - first["version"]) / seconds, 4),
         "lag": [float(np.median(lags)), float(np.quantile(lags, 0.95))],
@@ -93,9 +109,9 @@ def row_of(run: Path) -> dict[str, Any]:
     }
 
 
-def on_virtual(costs: str) -> Callable[[Experiment, int, Path], None]:
+def on_virtual(costs: Path) -> Callable[[Experiment, int, Path], None]:
     """Return what learns in simulated time, with the costs in a file."""
-    hosts = Hosts(costs=costs, host_cores=CPUS, link=LINK)
+    hosts = Hosts(costs=str(costs), host_cores=CPUS, link=LINK)
 
     def run(experiment: Experiment, nodes: int, folder: Path) -> None:
         colobus.train(experiment, out=folder, cluster=replace(hosts, hosts=nodes), progress=False)
@@ -113,50 +129,50 @@ def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
     assert isinstance(algorithm, A3C)
     slow: Any = SlowHosts
     words = [sys.executable, "-m", "colobus", "train", PRESET, "--out", folder, "--no-tensorboard"]
-    words += ["--workers", shape.workers, "--servers", shape.servers, "--lr", algorithm.lr]
+    words += ["--workers", shape.workers, "--servers", shape.servers, "--games", shape.games]
+    words += ["--quorum", shape.quorum, "--lr", algorithm.lr]
     words += ["--lr-end", algorithm.lr, "--anneal-steps", 0, "--seed", experiment.seed]
     words += ["--steps", STEPS, "--until-score", SCORE, "--no-finish", "--on", "ray"]
-    with slow(nodes, cpus=CPUS, link=LINK) as hosts, ray_cluster(hosts, cpus=2) as cluster:
+    with slow(nodes, cpus=64.0) as hosts, ray_cluster(hosts, cpus=2) as cluster:
+        for host in hosts:  # slow from here on: Ray's own start is not of the run
+            host.limit(CPUS, LINK)
         hosts[0].check([*words, "--address", cluster.address], cluster.environment)
 
 
 def add_rows(
     kind: str,
     learn: Callable[[Experiment, int, Path], None],
-    sizes: Sequence[int],
+    nodes: int,
+    rates: Sequence[float],
     seeds: Sequence[int],
 ) -> None:
-    """Run what is missing of the sizes and seeds, with the best rate of each; write rows."""
-    rows = read_lines(ROWS) if ROWS.exists() else []
-
-    def row(nodes: int, lr: float, seed: int) -> dict[str, Any]:
+    """Run what is missing at a size; write rows."""
+    for lr, seed in product(rates, seeds):
         about = {"kind": kind, "nodes": nodes, "lr": lr, "seed": seed}
-        for known in rows:
-            if about.items() <= known.items():
-                return dict(known)
+        if any(about.items() <= row.items() for row in rows()):
+            continue
         with tempfile.TemporaryDirectory() as folder:
             learn(setting(nodes, lr, seed), nodes, Path(folder) / "run")
             found = about | row_of(Path(folder) / "run") | surroundings()
-        rows.append(found)
         with ROWS.open("a", encoding="utf-8") as file:
             file.write(json.dumps(found) + "\n")
         print(json.dumps({k: found[k] for k in (*about, "seconds", "versions_per_s")}), flush=True)
-        return found
-
-    for nodes in sizes:
-        best = best_rate(rows, nodes) if kind == "measured" else None
-        if kind == "measured" and best is None:
-            raise SystemExit(f"simulate {nodes} nodes first: it finds the learning rate")
-        if best is None:
-            tried = {lr: [row(nodes, lr, seed)["seconds"] for seed in TUNING] for lr in RATES}
-            best = min(tried, key=lambda lr: median(s or float("inf") for s in tried[lr]))
-        for seed in seeds:
-            row(nodes, best, seed)
 
 
-def best_rate(rows: Sequence[dict[str, Any]], nodes: int) -> float | None:
-    """Return the rate that was best in simulated time, with which hosts are measured, too."""
-    return next((r["lr"] for r in rows if r["nodes"] == nodes and r["seed"] in SEEDS), None)
+def rows(kind: str = "", nodes: int = 0) -> list[dict[str, Any]]:
+    """Return the rows of a kind, or all; at a size, or at all."""
+    every = read_lines(ROWS) if ROWS.exists() else []
+    return [r for r in every if kind in ("", r["kind"]) and nodes in (0, r["nodes"])]
+
+
+def best_rate(nodes: int) -> float:
+    """Return the rate at which the median of the seeds of tuning was first at the score."""
+    tried: dict[float, list[float]] = {}
+    for row in rows("tuning", nodes):
+        tried.setdefault(row["lr"], []).append(row["seconds"] or math.inf)
+    if not tried:
+        raise SystemExit(f"tune {nodes} nodes first")
+    return min(tried, key=lambda lr: median(tried[lr]))
 
 
 def scaled(costs: Costs, work: float, calls: float) -> Costs:
@@ -198,9 +214,8 @@ def predicted(costs: Costs, nodes: int, repetition: int | None = None) -> Speed:
 def medians(kind: str) -> dict[int, dict[str, float]]:
     """Return the medians over seeds of the rows of a kind, by nodes."""
     found = dict[int, dict[str, float]]()
-    rows = [row for row in read_lines(ROWS) if row["kind"] == kind and row["seed"] in SEEDS]
-    for nodes in sorted({row["nodes"] for row in rows}):
-        of = [row for row in rows if row["nodes"] == nodes]
+    for nodes in sorted({row["nodes"] for row in rows(kind)}):
+        of = rows(kind, nodes)
         found[nodes] = {
             "versions": median(row["versions_per_s"] for row in of),
             "lag": median(row["lag"][0] for row in of),
@@ -210,16 +225,17 @@ def medians(kind: str) -> dict[int, dict[str, float]]:
     return found
 
 
-def predict(file: str) -> None:
+def predict() -> None:
     """Fit one and two hosts, and write what the plan says about three and eight."""
     measured = {nodes: row["versions"] for nodes, row in medians("measured").items()}
     if not {1, 2} <= measured.keys():
         raise SystemExit("measure 1 and 2 hosts first")
     if {3, 8} & measured.keys():
         raise SystemExit("3 or 8 hosts are measured already: this would be no prediction")
-    costs = read_costs(file, setting(1, RATES[2], 1), PRESET)
+    costs = read_costs(str(COSTS), setting(1, RATES[2], 1), PRESET)
     work, calls = fitted(costs, measured)
     fit = scaled(costs, work, calls)
+    FITTED.write_text(json.dumps(asdict(fit), indent=1) + "\n", encoding="utf-8")
     said = {"fit": {"work": work, "calls": calls, "of": measured}} | surroundings()
     for nodes in (3, 8):
         speeds = [predicted(fit, nodes, r) for r in range(costs.repetitions)]
@@ -255,7 +271,6 @@ def draw() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = [row for row in read_lines(ROWS) if row["seed"] in SEEDS]
     figure = Figure(figsize=(9, 5.2), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes, begin = figure.subplots(), None
@@ -263,7 +278,7 @@ def draw() -> None:
         ("virtual", "o-", "simulated time, real learning"),
         ("measured", "s", f"measured: Ray on hosts of {CPUS:g} CPUs and {LINK}"),
     ):
-        own = [row for row in rows if row["kind"] == kind and row["seconds"]]
+        own = [row for row in rows(kind) if row["seconds"]]
         by = {
             nodes: [row["seconds"] for row in own if row["nodes"] == nodes]
             for nodes in sorted({row["nodes"] for row in own})
@@ -301,19 +316,21 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("measure", "predict", "compare", "simulate", "draw"))
+    steps = ("tune", "measure", "predict", "simulate", "compare", "draw")
+    parser.add_argument("what", choices=steps)
     parser.add_argument("--nodes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--costs", default=str(COSTS), help="of colobus bench --costs")
     flags = parser.parse_args(args)
-    if flags.what == "simulate":
-        add_rows("virtual", on_virtual(flags.costs), flags.nodes, flags.seeds)
-    elif flags.what == "measure":
-        add_rows("measured", on_slow_hosts, flags.nodes, flags.seeds)
-    elif flags.what == "predict":
-        predict(flags.costs)
-    else:
-        {"compare": compare, "draw": draw}[flags.what]()
+    for nodes in flags.nodes if flags.what in ("tune", "simulate", "measure") else ():
+        if flags.what == "tune":
+            add_rows("tuning", on_virtual(COSTS), nodes, RATES, TUNING)
+        elif flags.what == "simulate":
+            add_rows("virtual", on_virtual(FITTED), nodes, [best_rate(nodes)], flags.seeds)
+        else:
+            add_rows("measured", on_slow_hosts, nodes, [best_rate(nodes)], flags.seeds)
+    whole = {"predict": predict, "compare": compare, "draw": draw}
+    if flags.what in whole:
+        whole[flags.what]()
     return 0
 
 
