@@ -15,7 +15,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from colobus.core.errors import ColobusError, GameFailed
 from colobus.core.functions import name_of
-from colobus.envs.api import GameSettings
+from colobus.envs.api import GameSettings, close
 from colobus.envs.gym import GymGames
 from colobus.envs.single import fit
 from colobus.training import start
@@ -206,14 +206,20 @@ class NoSeed(gym_toys.Walk):
         return SEEN, {}
 
 
+class Positional(gym_toys.Walk):
+    def reset(self, seed: int, options: Any) -> Any:  # type: ignore[override]  # likewise
+        return super().reset(seed=seed)
+
+
 class NoOptions(gym_toys.Walk):
     def reset(self, *, seed: int | None = None) -> Any:  # type: ignore[override]  # likewise
         return super().reset(seed=seed)
 
 
 def test_a_reset_without_seed_is_told_and_without_options_is_taken() -> None:
-    with pytest.raises(ColobusError, match=r"unexpected keyword argument 'seed'; write it as def"):
-        play(NoSeed)
+    for make, said in ((NoSeed, "unexpected keyword argument 'seed'"), (Positional, "'options'")):
+        with pytest.raises(ColobusError, match=rf"{said}; write it as def reset"):
+            play(make)
     play(NoOptions)
 
 
@@ -262,6 +268,34 @@ def test_what_cannot_be_made_is_one_line() -> None:
     ):
         with pytest.raises(ColobusError, match=said):
             fit(name_of(make))
+
+
+def test_a_mask_that_comes_later_is_refused_and_none_is_none() -> None:
+    def late() -> Any:
+        return Odd(step=step(4, {"action_mask": [0, 1]}))
+
+    def late_vector(num_envs: int) -> Any:
+        return SyncVectorEnv([late] * num_envs)
+
+    for make in (late, late_vector):
+        with pytest.raises(ColobusError, match=r"late.*: an info has an action_mask, but that of"):
+            play(make)
+    games = play(lambda: Odd((SEEN, {"action_mask": None}), step(4, {"action_mask": [0, 1]})), 0)
+    assert games.reset()[0].tolist() == [[0, 0, 1, 1]]  # both actions are allowed
+    assert games.step(np.array([1, 1])).frames[0].tolist() == [[0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the window is gone"), SystemExit(5)])
+def test_an_environment_without_metadata_whose_end_fails_is_played(error: BaseException) -> None:
+    class Stuck(Odd):
+        metadata = None  # type: ignore[assignment]  # as some have it
+
+        def close(self) -> None:
+            raise error
+
+    games = play(Stuck)
+    close(games)
+    assert games.count == 2
 
 
 def test_observations_outside_their_space_are_told_once() -> None:

@@ -48,6 +48,23 @@ def test_actions_that_begin_at_another_number_than_zero() -> None:
         games.step(np.full(COUNT, action))  # the environment refuses others than 5, 6 and 7
 
 
+def test_an_environment_may_write_into_an_action() -> None:
+    taken: list[list[float]] = []
+
+    class Writes(gym_toys.Shaped):
+        def step(self, action: Any) -> Any:
+            taken.append(action.tolist())
+            found = super().step(action)
+            action *= 3
+            return found
+
+    games = games_of(lambda: Writes(VECTOR, spaces.Box(-2, 2, (1,))), 1)
+    games.reset()
+    for action in (0, 0, 14):  # the least twice, and the most
+        games.step(np.array([action]))
+    assert taken == [[-2.0], [-2.0], [2.0]]
+
+
 @pytest.mark.parametrize("kind", ["vector_entry_point", "sync"])
 def test_vectors_of_gymnasium_take_seeds_in_their_own_way(kind: str) -> None:
     def cartpoles(num_envs: int) -> Any:

@@ -109,6 +109,13 @@ KINDS: dict[str, tuple[Any, Any, list[float], tuple[int, int]]] = {
         spaces.MultiDiscrete(np.array([[2], [3]])), np.array([[0], [1]]), [1, 0, 0, 1, 0], (1, 5),
     ),
     "Tuple": (spaces.Tuple([spaces.Discrete(2), floats(2)]), (1, [0.5, 1]), [0, 1, 0.5, 1], (1, 4)),
+    "Tuple as a list": (
+        spaces.Tuple([spaces.Discrete(2), floats(2)]), [1, [0.5, 1]], [0, 1, 0.5, 1], (1, 4),
+    ),
+    "Tuple in a Dict, as an array": (
+        spaces.Dict(x=spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3, start=-3)])),
+        {"x": np.array([1, -1])}, [0, 1, 0, 0, 1], (1, 5),
+    ),
     "Dict in the order of its space": (
         spaces.Dict(b=spaces.Discrete(2), a=floats(1)), {"b": 0, "a": [0.5]}, [1, 0, 0.5], (1, 3),
     ),
@@ -202,12 +209,14 @@ LOTS = spaces.Dict(image=bytes_of(50, 50), state=floats(65))
         (spaces.Graph(floats(1), None), "", r"its observation is Graph\("),
         (spaces.Dict(a=floats(1), h=spaces.Sequence(floats(1))), "", r"'h' is Seq.*--obs"),
         (floats(0), "", r"its observation is Box\("),
-        (NOTHING, "", "it observes nothing but 'a', 'action_mask'"),
+        (NOTHING, "", "it observes only 'a', 'action_mask'"),
         (LOTS, "", "it observes 65 numbers, and each would be a plane .*--observe, or in a"),
         (
             spaces.Dict(a=bytes_of(50, 50), b=bytes_of(60, 60)), "",
             "pictures of 2 sizes; choose some .*--observe a",
         ),
+        (spaces.Dict(), "", "it observes nothing; make numbers of it in a function"),
+        (None, "", "its observation_space is builtins.NoneType, must be one of gymnasium.spaces"),
         (spaces.Discrete(10**7), "", "it observes 10,000,000 numbers; choose fewer"),
         (LOTS, "imag", "--observe imag: it has no observation 'imag'; it has 'image', 'state'"),
         (floats(2), "image", "--observe image: it has no observation 'image'; they are no dict"),
@@ -231,6 +240,7 @@ def test_spaces_that_do_not_fit_are_one_line(observations: Any, observe: str, sa
         (bytes_of(2, 2), np.full((2, 2), 256), "has 256, its space says that"),
         (bytes_of(2, 2), np.zeros((2, 2, 3)), r"is float64\[2, 2, 3\], its space says uint8\[2, 2"),
         (spaces.Discrete(3), 3, r"outside its space Discrete\(3\); correct the space"),
+        (spaces.Discrete(3), 1.5, r"outside its space Discrete\(3\)"),
         (spaces.Discrete(3), -1, r"outside its space Discrete\(3\)"),
         (spaces.MultiDiscrete([2, 3]), [2, 0], "outside its space MultiDiscrete"),
         (spaces.Dict(a=floats(1), b=floats(1)), {"a": [1]}, "observation 'b' is missing"),
@@ -245,9 +255,10 @@ def test_observations_outside_their_space_are_one_line(space: Any, seen: Any, sa
 
 
 def test_numbers_beyond_their_bounds_are_told() -> None:
-    found = fit_of("it", spaces.Dict(a=floats(2), b=spaces.Discrete(2)), TWO)
-    assert found.outside({"a": [0, 1], "b": 0}) == ""
-    assert found.outside({"a": [0, 1.5], "b": 0}).startswith(
+    found = fit_of("it", spaces.Dict(a=floats(2), b=spaces.MultiBinary(1)), TWO)
+    assert found.outside({"a": [0, 1], "b": [0]}) == ""
+    assert found.outside({"a": [0, 1], "b": [2]}).startswith("it: its observation 'b' has 2, out")
+    assert found.outside({"a": [0, 1.5], "b": [0]}).startswith(
         "it: its observation 'a' has 1.5, outside of its space Box(0.0, 1.0"
     )
 

@@ -74,6 +74,8 @@ def test_statistics_are_mean_and_deviation_of_each_pixel() -> None:
     np.testing.assert_allclose(found.deviation[1:], deviation[1:], rtol=1e-4)
     assert found.deviation[0, :2].tolist() == [FLOOR, FLOOR]
     assert found.mean[0, 0] == 90.0
+    large = measure_input(np.array([[[1e30]], [[3e30]]], np.float32))  # squares are no float32
+    assert (large.mean[0, 0], large.deviation[0, 0]) == pytest.approx((2e30, 1e30))
 
 
 def test_seen_frames_are_standardised_pixel_by_pixel_and_clipped() -> None:

@@ -25,6 +25,9 @@ MASK = "action_mask"
 MOST = 256
 """Most combinations that are joined."""
 
+MOST_SINGLE = 65_536
+"""Most actions of a `Discrete`, as in `colobus.runs.config`."""
+
 VALUES = 15
 """Most values of a number of a `Box`; odd, so that the middle is one."""
 
@@ -47,13 +50,20 @@ class Actions(NamedTuple):
 
         Where several numbers make an action, a mask is a tuple of masks of each or all of them one
         after the other (as in Stable-Baselines3's contributions), or one of the combinations. A
-        mask that allows nothing, as some environments have at the end of a game, allows all.
+        mask that allows nothing, as some have at the end of a game, or None allows all.
 
         Raises:
-            ColobusError: if it has another size.
+            ColobusError: if it has another size, or something else than numbers.
         """
-        parts = [np.ravel(part) for part in mask] if isinstance(mask, tuple) else [np.ravel(mask)]
-        given = np.concatenate(parts) > 0
+        if mask is None:
+            return np.ones(len(self.table), dtype=np.bool_)
+        parts = mask if isinstance(mask, tuple | list) else (mask,)
+        try:
+            given = np.concatenate([np.ravel(part) for part in parts]) > 0
+        except (TypeError, ValueError):  # a text, a dictionary or a ragged list
+            raise ColobusError(
+                f"{self.environment}: its {MASK} is {str(mask)[:40]}, must be 1 where allowed"
+            ) from None
         if len(self.counts) > 1 and len(given) == sum(self.counts):
             each = np.split(given, np.cumsum(self.counts)[:-1])
             given = np.array([all(chosen) for chosen in product(*each)])
@@ -75,15 +85,15 @@ def actions_of(name: str, space: spaces.Space[Any]) -> Actions:
     """
     most = VALUES
     match space:
-        case spaces.Discrete(n=count, start=start):
+        case spaces.Discrete(n=count, start=start) if count <= MOST_SINGLE:
             return Actions(name, start + np.arange(int(count)), (int(count),), "")
         case spaces.MultiDiscrete(nvec=nvec, start=starts):
             first, counts = np.ravel(starts), [int(count) for count in np.ravel(nvec)]
             choices = [f + np.arange(c) for f, c in zip(first, counts, strict=True)]
         case spaces.MultiBinary(shape=shape):
             choices = [np.arange(2)] * math.prod(shape)
-        case spaces.Box(low=low, high=high):
-            if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        case spaces.Box(low=low, high=high) if low.size:
+            if not (np.abs(np.array([low, high], np.float64)) < 1e9).all():  # such as 3e38
                 raise ColobusError(
                     f"{name}: its actions {short(space)} have no limits; apply "
                     "gymnasium.wrappers.RescaleAction or ClipAction in a function of your own"
@@ -94,14 +104,16 @@ def actions_of(name: str, space: spaces.Space[Any]) -> Actions:
             choices = [np.unique(np.linspace(a, b, most, dtype=low.dtype)) for a, b in ends]
         case _:
             raise ColobusError(
-                f"{name}: its actions are {short(space)}; Colobus learns Discrete, MultiDiscrete, "
-                "MultiBinary and small Box actions"
+                f"{name}: its actions are {short(space)}; Colobus learns Discrete (at most "
+                f"{MOST_SINGLE:,}), MultiDiscrete, MultiBinary and small Box actions: make one of "
+                "these of them in a function of your own (gymnasium.wrappers.TransformAction)"
             )
     counts = [len(each) for each in choices]
     total = math.prod(counts)
     continuous = isinstance(space, spaces.Box)
     if total > MOST or (continuous and most < 2):
-        what = f"{len(counts)} continuous numbers" if continuous else f"{total:,} combinations"
+        many = f"{total:,}" if total < 1e12 else f"2^{total.bit_length() - 1} or more"
+        what = f"{len(counts)} continuous numbers" if continuous else f"{many} combinations"
         raise ColobusError(
             f"{name}: its actions {short(space)} have {what}, and at most "
             f"{'5 numbers' if continuous else f'{MOST} combinations'} are learned; choose some of "

@@ -112,7 +112,7 @@ class Closable(Protocol):
 def close(games: Games | None) -> None:
     """Close games, if they hold anything open. An error while they close is ignored."""
     if isinstance(games, Closable):
-        with suppress(Exception):
+        with suppress(Exception, SystemExit):
             games.close()
 
 

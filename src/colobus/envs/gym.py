@@ -25,7 +25,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.utils import concatenate, create_empty_array
 
 from colobus.core.arrays import Bools, Bytes, Floats, Frames, Ints
 from colobus.core.errors import ColobusError
@@ -234,10 +233,7 @@ class GymGames:
         if isinstance(observations, dict):
             shown: Any = {key: value[which] for key, value in observations.items()}
             return self._checked(shown, allowed)
-        last: list[Any] = [observations[game] for game in games]
-        space = self._envs.single_observation_space
-        into: Any = create_empty_array(space, len(last))
-        return self._checked(concatenate(space, last, into), allowed)
+        return self._checked([observations[game] for game in games], allowed)
 
     def _none(self) -> Bools:
         return np.zeros(self.count, dtype=np.bool_)
@@ -269,8 +265,9 @@ class GymGames:
 
     def _frames(self, observations: Any, infos: Any) -> Frames:
         """Return frames [B, H, W], copied, of all games."""
+        infos = infos if isinstance(infos, dict) else {}
+        self._fit.check_masks(infos)
         if self._allowed is not None:
-            infos = infos if isinstance(infos, dict) else {}
             given = infos.get(MASK, self._allowed)
             for game in np.flatnonzero(infos.get(f"_{MASK}", ~self._none())):
                 self._allowed[game] = self._fit.does.allowed(given[game])

@@ -47,26 +47,15 @@ class Environment(NamedTuple):
         return self.frame_shape
 
 
+def _own(games: type[CatchGames | CatchPairGames], make: MakeGames, agents: int = 1) -> Environment:
+    """Return the line of a class of games."""
+    return Environment(make, games.action_names, games.frame_shape, agents, resume=games.resumed)
+
+
 ENVIRONMENTS = {
-    "catch": Environment(
-        lambda _settings, seeds: CatchGames(seeds),
-        CatchGames.action_names,
-        CatchGames.frame_shape,
-        resume=CatchGames.resumed,
-    ),
-    "catch-dark": Environment(
-        lambda _settings, seeds: CatchGames(seeds, dark=True),
-        CatchGames.action_names,
-        CatchGames.frame_shape,
-        resume=CatchGames.resumed,
-    ),
-    "catch-pair": Environment(
-        lambda _settings, seeds: CatchPairGames(seeds),
-        CatchPairGames.action_names,
-        CatchPairGames.frame_shape,
-        agents=AGENTS,
-        resume=CatchPairGames.resumed,
-    ),
+    "catch": _own(CatchGames, lambda _settings, seeds: CatchGames(seeds)),
+    "catch-dark": _own(CatchGames, lambda _settings, seeds: CatchGames(seeds, dark=True)),
+    "catch-pair": _own(CatchPairGames, lambda _settings, seeds: CatchPairGames(seeds), AGENTS),
 }
 """Environments by the name of the game (docs/extending.md)."""
 

@@ -74,12 +74,8 @@ class ActionHistory:
     def save(self, frames: Bytes) -> State:
         """Return copies of everything, and checksums of the newest ``frames`` uint8[B, H, W]."""
         episodes = [self.actions(game) for game in range(len(self.seeds))]
-        return {
-            "seeds": self.seeds.copy(),
-            "resets": self.resets.copy(),
-            "frames": self.frames.copy(),
-            "opening": self.opening.copy(),
-            "steps": self.steps.copy(),
+        numbers = ("seeds", "resets", "frames", "opening", "steps")
+        return {name: getattr(self, name).copy() for name in numbers} | {
             "actions": np.concatenate(episodes),
             "checksums": checksums(frames),
         }
@@ -152,9 +148,8 @@ class ReplayedGames:
         from colobus.envs.ale import AleGame  # OpenCV: 40 MB that games without a past do not need
 
         self._longest = longest(settings)
-        whole = replace(
-            settings, max_frames=self._longest * settings.frame_skip
-        )  # no part of a step
+        frames = self._longest * settings.frame_skip  # no part of a step
+        whole = replace(settings, max_frames=frames)
         self._games = [AleGame(whole, int(seed)) for seed in history.seeds]
         first = self._games[0]
         self.actions, self.action_names = first.actions, first.action_names

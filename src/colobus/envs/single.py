@@ -24,7 +24,7 @@ from colobus.core.functions import (
     import_module,
 )
 from colobus.envs.actions import MASK
-from colobus.envs.api import GameSettings
+from colobus.envs.api import GameSettings, close
 from colobus.envs.spaces import Fit, fit_of
 
 Env = gymnasium.Env[Any, Any]
@@ -56,10 +56,9 @@ def fit(game: Game) -> Fit:
     known = _fits.get(settings)
     if known is None or known[0] is not function:
         env = make(settings, 1, None)
-        if isinstance(env, VectorEnv):
-            seen, acted = env.single_observation_space, env.single_action_space
-        else:
-            seen, acted = env.observation_space, env.action_space
+        one = "single_" if isinstance(env, VectorEnv) else ""
+        seen: Any = getattr(env, f"{one}observation_space", None)
+        acted: Any = getattr(env, f"{one}action_space", None)
         found = fit_of(name, seen, acted, settings.observe)
         if found.mask is None:  # it may be in the infos
             with suppress(Exception, SystemExit):
@@ -69,7 +68,7 @@ def fit(game: Game) -> Fit:
             found = found._replace(note=found.note or note)
         limited = isinstance(env, gymnasium.Env) and env.has_wrapper_attr("_max_episode_steps")
         found = found._replace(limited=limited or bool(env.spec and env.spec.max_episode_steps))
-        env.close()
+        close(env)
         known = _fits[settings] = (function, found)
     return known[1]
 
@@ -128,6 +127,7 @@ class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._fit, self._infos = fits, infos
         self._looked = False  # whether the first observation is within its space
+        self.metadata = env.metadata or {}
         self.observation_space = fits.space
         self.action_space = spaces.Discrete(fits.actions)
 
@@ -136,7 +136,7 @@ class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             found: Any = self.env.reset(seed=seed, **({"options": options} if options else {}))
         except TypeError as error:
-            if "unexpected keyword argument" not in str(error):
+            if not {"'seed'", "'options'"}.intersection(str(error).split()):
                 raise
             self._refuse(f"{error}; write it as def reset(self, *, seed=None, options=None)")
         if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
@@ -152,7 +152,8 @@ class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Frames, float, bool, bool, dict[str, Any]]:
         """Play a step."""
-        found: Any = self.env.step(self._fit.does.table[action])
+        taken = self._fit.does.table[action].copy()  # an environment may write into it
+        found: Any = self.env.step(taken)
         if not (isinstance(found, tuple) and len(found) == 5 and isinstance(found[4], dict)):
             self._refuse(
                 f"its step returned {_kind(found)}, must be a tuple of 5: observation, reward, "
@@ -168,6 +169,7 @@ class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         )
 
     def _kept(self, info: dict[str, Any]) -> dict[str, Any]:
+        self._fit.check_masks(info)
         return info if self._infos else {key: info[key] for key in (MASK,) if key in info}
 
     def _one(self, what: str, value: Any) -> Any:
@@ -276,7 +278,7 @@ def check_render_mode(settings: GameSettings, mode: str) -> None:
         )
     env = make(settings, 1, None)
     modes = env.metadata.get("render_modes", [])
-    env.close()
+    close(env)
     wanted = "rgb_array" if mode == "human" else mode  # Gymnasium shows pictures in a window
     if mode not in modes and wanted not in modes:
         has = f"only {', '.join(modes)}" if modes else "none"

@@ -8,7 +8,7 @@ number is a plane of its own that is the same everywhere, as board games are usu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,13 +81,19 @@ class Part(NamedTuple):
                 raise ColobusError(f"{name}: {self.what} is missing in what it returned") from None
         return observations
 
+    def batch(self, name: str, observations: Any) -> Any:
+        """Return it out of a batch of observations, or out of each of a list of them."""
+        if not isinstance(observations, list):
+            return self.values(name, observations)
+        return [self.values(name, each) for each in observations]
+
     def of(self, name: str, observations: Any) -> Any:
         """Return what it shows of observations [B, …]: [B, planes, H, W] or [B, numbers].
 
         Raises:
             ColobusError: if they are not in the space.
         """
-        values = self.values(name, observations)
+        values = self.batch(name, observations)
         try:
             array: Any = np.asarray(values)
         except ValueError:  # a ragged list
@@ -114,7 +120,7 @@ class Part(NamedTuple):
 
     def _one_hot(self, name: str, values: Any, counts: Any) -> Any:
         """Return uint8[B, sum of counts] of numbers [B, N] that are each below their count."""
-        if not ((values >= 0) & (values < counts)).all():
+        if not ((values >= 0) & (values < counts) & (values % 1 == 0)).all():
             raise ColobusError(
                 f"{name}: {self.what} is outside its space {short(self.space)}; correct the space"
             )
@@ -174,10 +180,10 @@ class Fit(NamedTuple):
         return spaces.Box(low, high, self.frame_shape, np.dtype(self.frame_type).type)
 
     def frames(self, observations: Any, allowed: Bools | None = None) -> Frames:
-        """Return frames [B, H, W], copied, of observations [B, …] as a vector environment has them.
+        """Return frames [B, H, W], copied, of observations.
 
         Args:
-            observations: of B games.
+            observations: of B games, [B, …] as a vector environment has them, or a list of B.
             allowed: bool[B, A], the actions that infos allow, if they say it.
 
         Raises:
@@ -202,17 +208,25 @@ class Fit(NamedTuple):
             )
         frames = frames.reshape(len(frames), *self.seen_shape)
         if self.mask is not None:
-            masks = self.mask.values(self.name, observations)
+            masks = self.mask.batch(self.name, observations)
             rows = zip(*masks, strict=True) if isinstance(masks, tuple) else masks
             allowed = np.array([self.does.allowed(row) for row in rows])
         return frames if allowed is None else joined(frames, allowed)
 
+    def check_masks(self, info: Any) -> None:
+        """Raise ColobusError if an info has a mask and that of the first ``reset`` had none."""
+        if MASK in info and not self.is_masked:
+            raise ColobusError(
+                f"{self.name}: an info has an {MASK}, but that of reset has none; give it there too"
+            )
+
     def outside(self, observation: Any) -> str:
         """Return a sentence about one observation that is outside of its space, or ""."""
         for part in self.parts:
-            if isinstance(space := part.space, spaces.Box):
+            if isinstance(space := part.space, spaces.Box | spaces.MultiBinary):
                 values = np.asarray(part.values(self.name, observation))
-                if (wrong := (values < space.low) | (values > space.high)).any():
+                low, high = getattr(space, "low", 0), getattr(space, "high", 1)
+                if (wrong := (values < low) | (values > high)).any():
                     return (
                         f"{self.name}: {part.what} has {values[wrong][0]:g}, outside of its space "
                         f"{short(space)}; correct the space"
@@ -223,9 +237,8 @@ class Fit(NamedTuple):
         """Return the frame [H, W] of one observation; an info without a mask allows all actions."""
         allowed = None
         if self.is_masked and self.mask is None:
-            given = (info or {}).get(MASK, np.ones(self.actions))
-            allowed = self.does.allowed(given)[None]
-        frame: Frames = self.frames(_as_batch(observation), allowed)[0]
+            allowed = self.does.allowed((info or {}).get(MASK))[None]
+        frame: Frames = self.frames([observation], allowed)[0]
         return frame
 
 
@@ -241,6 +254,12 @@ def fit_of(name: str, observations: Space, actions: Space, observe: str = "") ->
     Raises:
         ColobusError: if they do not; the message says why and what to do.
     """
+    for what, given in (("observation", observations), ("action", actions)):
+        if not isinstance(given, spaces.Space):
+            kind = f"{type(given).__module__}.{type(given).__qualname__}"
+            raise ColobusError(
+                f"{name}: its {what}_space is {kind}, must be one of gymnasium.spaces; set it"
+            )
     does = actions_of(name, actions)
     leaves = list(_leaves(observations, ()))
     masks = [Part(path, space) for path, space in leaves if MASK in path]
@@ -295,16 +314,10 @@ def fit_of(name: str, observations: Space, actions: Space, observe: str = "") ->
 
 def _leaves(space: Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Space]]:
     """Yield what is in dictionaries and tuples, with the keys that lead there."""
-    inner: Sequence[tuple[Any, Space]]
-    match space:
-        case spaces.Dict():
-            inner = list(space.items())
-        case spaces.Tuple():
-            inner = list(enumerate(space))
-        case _:
-            yield path, space
-            return
-    for key, each in inner:
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        yield path, space
+        return
+    for key, each in space.items() if isinstance(space, spaces.Dict) else enumerate(space):
         yield from _leaves(each, (*path, key))
 
 
@@ -332,9 +345,8 @@ def _choice(
         )
     ]
     if not chosen:
-        raise ColobusError(
-            f"{name}: it observes nothing but {_list(known)}; make numbers of it {OWN}"
-        )
+        only = f"only {_list(known)}" if known else "nothing"
+        raise ColobusError(f"{name}: it observes {only}; make numbers of it {OWN}")
     for path, space in chosen:
         if not isinstance(space, ARRAYS) or not math.prod(space.shape or ()):
             out = "leave it out by --observe, or " if path else ""
@@ -403,15 +415,6 @@ def _doubt(part: Part) -> str:
         f"its observation {list(shape)} is read as {planes} planes of {height}x{width}, channels "
         f"{'first' if axes[-3] < axes[-2] else 'last'}"
     )
-
-
-def _as_batch(observation: Any) -> Any:
-    """Return one observation as a batch of one."""
-    if isinstance(observation, dict):
-        return {key: _as_batch(value) for key, value in observation.items()}
-    if isinstance(observation, tuple):
-        return tuple(map(_as_batch, observation))
-    return [observation] if not isinstance(observation, np.ndarray) else observation[None]
 
 
 def _list(names: list[str]) -> str:

@@ -96,10 +96,11 @@ def measure_input(frames: Frames, floor: float | Floats = FLOOR) -> InputStatist
         frames: of random games.
         floor: smallest standard deviation, or float32[H, 1].
     """
-    mean = np.empty(frames.shape[1:], np.float32)
-    deviation = np.empty_like(mean)
+    mean, deviation = np.empty((2, *frames.shape[1:]), np.float32)
     for row in range(len(mean)):
         values = frames[:, row].astype(np.float32)
+        if np.abs(values).max() > 1e15:
+            values = values.astype(np.float64)  # the sum of their squares may be no float32
         mean[row], deviation[row] = values.mean(axis=0), values.std(axis=0)
     return InputStatistics(mean, np.maximum(deviation, floor))
 

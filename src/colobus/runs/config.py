@@ -44,7 +44,7 @@ class Rest:
     """What stands in ``config.json`` beside the settings."""
 
     name: str
-    actions: Annotated[int, Range(1, 4096)]
+    actions: Annotated[int, Range(1, 65_536)]
     about: State
     format: int = 1
 
