@@ -78,7 +78,11 @@ def table() -> Iterator[Plan]:
     for what, key, more in (
         ("straggler", "runs", {"runs": cluster.STRAGGLERS}),
         ("servers", "servers", {"faults": [sleep, link], "of": cluster.SERVERS}),
-        ("workers", "workers", {"faults": sleep, "of": cluster.WORKERS}),
+        (
+            "workers",
+            "workers",
+            {"faults": sleep, "of": cluster.WORKERS, "minutes": cluster.OF_MANY},
+        ),
     ):
         asked = {"minutes": cluster.SLEEPING_MINUTES, **more}
         yield Plan(f"dba3c-{what}", "dba3c-pong", (1,), partial(cluster.sleeping, key), asked)

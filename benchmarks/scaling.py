@@ -51,12 +51,13 @@ PRESET, SCORE, GAMES = "dba3c-catch", 0.9, 1
 """Of a worker. With the eight of the preset a few dozen versions are enough at any number of
 nodes, and more nodes are of no use."""
 
-CPUS, LINK = 0.2, "4MB/s"
-"""Of a slow host: CPUs, and bytes a second in each direction."""
+CPUS, LINK = 0.2, "20MB/s"
+"""Of a slow host: CPUs, and bytes a second in each direction. Both are a sixtieth of a node of
+DBA3C's cluster, with its 12 cores and 10 Gb/s."""
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 SEEDS, TUNING = (1, 2, 3), (101, 102, 103)
-RATES = tuple(round(float(rate), 5) for rate in np.geomspace(2e-3, 6.4e-2, 6))
+RATES = tuple(round(float(rate), 5) for rate in np.geomspace(4e-3, 6.4e-2, 5))
 STEPS = 1_000_000
 """After which a run that has not reached the score is given up."""
 

@@ -41,8 +41,9 @@ RECOVERED = 0.9
 """Of the speed before."""
 
 
-SLEEPING_MINUTES = "0.4"
-"""Of each run that sleeps instead of computing."""
+SLEEPING_MINUTES, OF_MANY = "0.4", "0.9"
+"""Of each run that sleeps instead of computing; the games of 32 workers are opened in half a minute
+of it."""
 
 SETTLED = 6.0
 """Seconds of such a run that are not counted."""
@@ -87,7 +88,7 @@ def sleeping(key: str, cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     rates, commands = {}, []
     for number, (name, own) in enumerate(RUNS[key].items()):
         run = scratch / str(number)
-        words = train_words(cell.preset, cell.seed, run, "--minutes", SLEEPING_MINUTES, *own)
+        words = train_words(cell.preset, cell.seed, run, "--minutes", cell.asked["minutes"], *own)
         train(words, run, log, f"{number}-")
         commands.append(process.clean(words, scratch))
         metrics = read_metrics(run)

@@ -152,6 +152,12 @@ def headline(line: Line) -> str:
         return "; ".join(f"{one['mean']:,.1f} after {minutes} minutes" for minutes, one in scores)
     if share is not None:
         return f"share {share:.2f}"
+    for compared in ("runs", "servers", "workers"):
+        if compared in result:
+            rates = (
+                f"{name} {one['versions_per_s']:.1f}" for name, one in result[compared].items()
+            )
+            return f"versions/s {', '.join(rates)}"
     for name, form in {"ratio": "a ratio of {:.2f}", "peak_rss_mb": "{:.1f} MB"}.items():
         if name in result:
             return form.format(result[name])
