@@ -73,9 +73,7 @@ def assert_learned(run: Run, code: int = 0, why: str = "by its rule") -> dict[st
     assert summary["best"] >= 0.9  # the rule held; the score is of games after that
     agent = load(run.path)
     assert agent.checkpoint.steps == summary["steps"]
-    assert (
-        evaluate(agent, episodes=200).mean >= 0.5
-    )  # random play has -0.6; the rule was luck in part
+    assert evaluate(agent, episodes=1000).mean >= 0.75  # with an error of 0.02; -0.6 is random play
     return summary
 
 
@@ -87,13 +85,7 @@ def stop_when_learned(run: Run, after: int = 0) -> None:
         after: steps that it must have made by then.
     """
     told = len(run.metrics())
-    run.wait(
-        lambda: (
-            len(run.metrics()) > told + 1
-            and run.metrics()[-1]["steps"] > after
-            and run.plays_well()
-        )
-    )
+    run.wait(lambda: run.plays_well(told) and run.metrics()[-1]["steps"] > after)
     run.process.send_signal(signal.SIGINT)
     assert_learned(run, 130, "Ctrl-C")
 
@@ -118,8 +110,7 @@ def test_a_run_outlives_its_workers_and_a_driver_that_was_frozen(begin: Begin) -
     driver.resume()
     stop_when_learned(run)
     lost = run.events("lost")
-    # on a busy machine one more may be silent for too long
-    assert [event["process"] for event in lost[:2]] == [killed["process"], frozen["process"]]
+    assert [event["process"] for event in lost] == [killed["process"], frozen["process"]]
     assert run.events("restored") == []
     for each in lost:
         if [e["what"] for e in lost].count(each["what"]) == 1:

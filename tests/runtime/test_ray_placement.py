@@ -26,7 +26,7 @@ from helpers.hosts import (
     wait_for,
 )
 from helpers.launching import complete
-from helpers.ray_runs import DRIVER, SILENCE
+from helpers.ray_runs import DRIVER, SILENCE, plays_well
 
 pytestmark = [pytest.mark.cluster, needs_root]
 
@@ -146,14 +146,7 @@ def test_a_group_on_two_hosts_learns_though_learners_are_killed_and_frozen(
         assert hit["process"] in [line.get("process") for line in run.events("lost")]
         run.learn_on()
     told = len(run.metrics())
-
-    def plays_well() -> bool:
-        """Whether it does so now, and not only before what befell it."""
-        found = run.metrics()
-        newest = found[-1]
-        return len(found) > told + 1 and min(newest["score"] or 0, newest["best"] or 0) >= 0.9
-
-    run.wait(plays_well)
+    run.wait(lambda: plays_well(run.metrics()[told:]))  # and not only before what befell it
     summary, saved = run.stop(), complete(run.path)[-1]
     epochs = [event["epoch"] for event in run.events("restored")]
     assert epochs == list(range(1, len(epochs) + 1))
@@ -163,7 +156,7 @@ def test_a_group_on_two_hosts_learns_though_learners_are_killed_and_frozen(
     went = re.findall(r"^going on from (\d+)\.safetensors", run.said, re.MULTILINE)
     assert len(went) == len(epochs)
     assert min(map(int, went)) > 0
-    assert evaluate(load(run.path), episodes=200).mean >= 0.75
+    assert evaluate(load(run.path), episodes=1000).mean >= 0.75
     wait_for(lambda: sum(map(cells, three.hosts)) == 0, LONG)
 
 

@@ -208,16 +208,20 @@ class OwnPauses:
     def around(self, began: float, seconds: float) -> float:
         """Return how long it paused in or before a wait that has just ended; 0 if hardly at all.
 
+        What was before the wait may have been a call to a frozen process, which has half of its
+        silence left then.
+
         Args:
             began: when the wait began.
             seconds: that it should have taken at most.
         """
         now = time.monotonic()
         slept, away = now - began - seconds, began - self._looked
-        if away > 1.5 * self._silence:  # longer than any call takes
-            slept += away
         self._looked = now
-        return slept if slept > self._silence / 2 else 0.0
+        half = self._silence / 2
+        if away <= 3 * half:  # else longer than any call takes
+            away = max(away - half, 0.0)  # answers that came meanwhile are still to be taken
+        return away + (slept if slept > half else 0.0)
 
 
 class SilentHosts:
