@@ -36,7 +36,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=3000)
 hypothesis.settings.load_profile("colobus")
 
-# Commands in messages begin with colobus if the shell finds it (`colobus.core.program`).
+# Commands in messages begin with colobus if the shell finds it (`colobus.core.errors`).
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 # Tests raise these signals. nohup, and & in a script, have them ignored, in child processes too.

@@ -20,7 +20,7 @@ from benchmarks.lib.faults import Sleeper
 from colobus.cli.bench import Bench
 from colobus.cli.experiment_flags import resolve
 from colobus.cli.flags import print_json
-from colobus.cli.perf.throughput import for_seconds, steady_rate, trained
+from colobus.cli.throughput import for_seconds, steady_rate, trained
 from colobus.core.errors import ColobusError
 from colobus.core.types import Batch, Bools, Bytes, Frames, Ints, Version
 from colobus.envs.api import GameSettings, Step

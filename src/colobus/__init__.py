@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from colobus.experiment.settings import ReuseSettings as ReuseSettings
     from colobus.experiment.settings import Shape as Shape
     from colobus.experiment.settings import Sidecars as Sidecars
+    from colobus.experiment.settings import settings as settings
     from colobus.nets.config import NetworkSettings as NetworkSettings
     from colobus.ops.optimizers import OptimizerSettings as OptimizerSettings
     from colobus.roles.tracker.reports import Status as Status
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from colobus.runtime.groups import Hosts as Hosts
     from colobus.training.callbacks import StopTraining as StopTraining
     from colobus.training.entry import preset as preset
-    from colobus.training.entry import settings as settings
     from colobus.training.entry import train as train
     from colobus.training.run import Result as Result
 
@@ -84,7 +84,7 @@ _HOME = {
     "load": "evaluation.agent",
     "preset": "training.entry",
     "record": "evaluation.films.player",
-    "settings": "training.entry",
+    "settings": "experiment.settings",
     "train": "training.entry",
 }
 """Where the names are that this module offers. A test compares them with the imports above."""

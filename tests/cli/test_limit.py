@@ -11,7 +11,7 @@ import torch
 
 from colobus.algorithms.dqn import DQN
 from colobus.cli.main import run
-from colobus.cli.perf.throughput import (
+from colobus.cli.throughput import (
     act,
     emulate,
     learn,
@@ -142,7 +142,7 @@ def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The stages run in a process of their own, here in one instead of one for each core."""
-    monkeypatch.setattr("colobus.cli.perf.throughput.usable_cores", lambda: 1)
+    monkeypatch.setattr("colobus.cli.throughput.usable_cores", lambda: 1)
     assert run(["bench", "catch", "--seconds", "6", "--json"]) == 0
     rates = json.loads(capsys.readouterr().out)
     stages = [name for name in rates if name.endswith(("_samples_per_s", "_steps_per_s"))]

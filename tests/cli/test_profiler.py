@@ -16,7 +16,7 @@ from rich.console import Console
 
 from colobus.cli.bench import show_profile
 from colobus.cli.display import Printer
-from colobus.cli.perf.profiler import (
+from colobus.cli.profiler import (
     INSIDE,
     OTHER,
     MarkedClock,

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, program
 from colobus.core.functions import find_function, is_function, name_of
-from colobus.core.program import program
 
 
 def executable(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
-        f"#!{sys.executable}\nfrom colobus.core.program import program\nprint(program())\n"
+        f"#!{sys.executable}\nfrom colobus.core.errors import program\nprint(program())\n"
     )
     path.chmod(0o755)
     return path

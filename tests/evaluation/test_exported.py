@@ -22,7 +22,7 @@ from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.export.hub import export_folder, metadata_of, score_section
 from colobus.evaluation.protocols import Evaluation, PlayedGame, find_protocol
 from colobus.runs.exported import MODEL, Weights, packed, unpacked
-from colobus.runs.zoo import place_of
+from colobus.runs.folder import place_of
 from helpers.players import make_checkpoint, make_experiment, write_run
 
 BREAKOUT = GameSettings(game="breakout")
@@ -105,7 +105,7 @@ def test_a_weight_without_a_scale_that_fits_is_refused(tmp_path: Path) -> None:
 
 
 def test_names_of_the_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("colobus.runs.zoo.CLONE", tmp_path / "elsewhere")
+    monkeypatch.setattr("colobus.runs.folder.CLONE", tmp_path / "elsewhere")
     monkeypatch.chdir(tmp_path)
     assert place_of(Path("runs/pong-1")) == Path("runs/pong-1")
     with pytest.raises(ColobusError, match="zoo:pong: the zoo is not here"):

@@ -33,7 +33,7 @@ from colobus.ops.flat import FlatParameters
 from colobus.report.statistics import plus_minus
 from colobus.roles.parameters.server import ParameterServer
 from colobus.roles.tracker import StopRule, Tracker
-from colobus.runs.zoo import CLONE, place_of
+from colobus.runs.folder import CLONE, place_of
 from colobus.runtime.threads import Inline
 from colobus.training.run import train
 from colobus.training.saving import SliceSaver, aux_at

@@ -16,7 +16,7 @@ from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_ch
 from colobus.core.errors import ColobusError
 from colobus.evaluation.export.hub import export_folder
 from colobus.evaluation.films.milestones import milestones
-from colobus.experiment.settings import settings_of
+from colobus.experiment.settings import settings
 from colobus.ops.flat import Layout
 from colobus.runs.config import read_config
 from colobus.training.start import begin, make_network
@@ -130,7 +130,7 @@ def test_without_a_name_all_settings_are_those_of_the_run(source: Path, tmp_path
     ours, theirs = read_config(run), read_config(source)
     assert ours.name == theirs.name
     assert ours.experiment.network == theirs.experiment.network
-    assert settings_of(ours.experiment)["lr"] == 0.003
+    assert settings(ours.experiment)["lr"] == 0.003
     assert ours.about["run"] != theirs.about["run"]
     again = colobus.train(from_run=source, out=tmp_path / "again", steps=300, **QUIET)
     assert read_config(again.folder).experiment.network == theirs.experiment.network

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from rich.table import Table
 
+from colobus.cli.costs import measure_costs
 from colobus.cli.display import Printer
 from colobus.cli.experiment_flags import (
     ExperimentFlags,
@@ -17,12 +18,10 @@ from colobus.cli.experiment_flags import (
     resolve,
 )
 from colobus.cli.flags import print_json
-from colobus.cli.perf.costs import measure_costs
-from colobus.cli.perf.profiler import OTHER, kind_of, profile
-from colobus.cli.perf.throughput import bench
-from colobus.core.errors import ColobusError
+from colobus.cli.profiler import OTHER, kind_of, profile
+from colobus.cli.throughput import bench
+from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range
-from colobus.core.program import program
 from colobus.experiment.check import differing
 from colobus.experiment.settings import flag
 from colobus.runtime.devices import Devices, place

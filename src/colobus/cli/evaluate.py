@@ -11,11 +11,9 @@ import tyro
 
 from colobus.cli.flags import check_run, parse, print_json
 from colobus.cli.interrupts import Interrupts
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, program
 from colobus.core.fields import POSITIVE, Range
-from colobus.core.program import program
-from colobus.runs.folder import is_run
-from colobus.runs.zoo import place_of
+from colobus.runs.folder import is_run, place_of
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

@@ -24,10 +24,9 @@ from colobus.cli.flags import (
     value_of,
     values_of,
 )
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range, given, hints_of
 from colobus.core.fields import check as check_fields
-from colobus.core.program import program
 from colobus.envs.api import GameSettings
 from colobus.experiment.autoscale import cores_of, for_cores, with_cpus
 from colobus.experiment.check import check, check_effect, check_resumed
@@ -53,7 +52,7 @@ from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.tracker import StopRule, TrackerSettings
 from colobus.runs.config import read_config
 from colobus.runs.exported import find_files
-from colobus.runs.zoo import place_of
+from colobus.runs.folder import place_of
 from colobus.runtime.devices import Devices, is_gpu
 from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import usable_cores

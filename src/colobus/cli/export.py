@@ -12,10 +12,9 @@ import tyro
 
 from colobus.cli.evaluate import check_source
 from colobus.cli.flags import parse, print_json
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range
-from colobus.core.program import program
-from colobus.runs.zoo import place_of
+from colobus.runs.folder import place_of
 
 if TYPE_CHECKING:
     from colobus.cli.display import Printer

@@ -19,9 +19,8 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from tyro import _errors as tyro_errors  # private; docs/dependencies.md says why
 
-from colobus.core.errors import ColobusError, nearest
+from colobus.core.errors import ColobusError, nearest, program
 from colobus.core.fields import Name, check, hints_of, whole
-from colobus.core.program import program
 from colobus.experiment.aliases import hint, renamed
 from colobus.runs.folder import is_run, runs_in
 

@@ -28,7 +28,7 @@ def main(args: Sequence[str]) -> int:
     from rich.columns import Columns
 
     from colobus.cli.display import Printer
-    from colobus.core.program import program
+    from colobus.core.errors import program
     from colobus.experiment.presets import FAMILIES
 
     found = {

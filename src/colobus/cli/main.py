@@ -21,8 +21,7 @@ from pathlib import Path
 
 from colobus import __version__
 from colobus.cli.interrupts import Interrupted, Interrupts
-from colobus.core.errors import ColobusError, nearest, printable
-from colobus.core.program import program
+from colobus.core.errors import ColobusError, nearest, printable, program
 from colobus.experiment.aliases import algorithm_hint, command_hint
 
 TYPE_CHECKING = False  # `typing` takes a third of the time of ``colobus --help`` to import

@@ -11,11 +11,9 @@ import tyro
 
 from colobus.cli.evaluate import AgentFlags, check_source, run_of
 from colobus.cli.flags import parse, print_json
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, program
 from colobus.core.fields import POSITIVE, Range
-from colobus.core.program import program
-from colobus.runs.folder import film_file
-from colobus.runs.zoo import place_of
+from colobus.runs.folder import film_file, place_of
 
 if TYPE_CHECKING:
     from colobus.cli.display import Printer

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from colobus.cli.flags import parse
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, program
 from colobus.core.files import write_whole
-from colobus.core.program import program
 
 if TYPE_CHECKING:
     from colobus.cli.display import Printer

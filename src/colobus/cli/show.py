@@ -40,8 +40,7 @@ from colobus.nets.network import InputStatistics, Network
 from colobus.ops.flat import Layout
 from colobus.runs.config import check_of, read_config
 from colobus.runs.exported import find_files
-from colobus.runs.folder import CHECKPOINTS, CONFIG, is_run, runs_in
-from colobus.runs.zoo import place_of
+from colobus.runs.folder import CHECKPOINTS, CONFIG, is_run, place_of, runs_in
 from colobus.runtime.graph import Node, RoleGraph
 from colobus.runtime.groups import (
     UNKNOWN,

@@ -20,9 +20,8 @@ import tyro
 
 from colobus.cli.evaluate import AgentFlags, check_source
 from colobus.cli.flags import parse
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range
-from colobus.core.program import program
 from colobus.runtime.system import lower_priority
 
 
@@ -115,7 +114,7 @@ class Play(AgentFlags):
 def play(args: Sequence[str]) -> int:
     """Run the command until Ctrl-C; return its exit code."""
     flags = parse(Play, "play", args)
-    from colobus.runs.zoo import place_of
+    from colobus.runs.folder import place_of
 
     if flags.keep and not flags.human:
         raise ColobusError(f"--keep {flags.keep}: has an effect only with --human")

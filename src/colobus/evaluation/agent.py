@@ -27,8 +27,7 @@ from colobus.nets.network import Network
 from colobus.runs.best import pick_checkpoint
 from colobus.runs.config import check_of, read_config
 from colobus.runs.exported import find_files, unpacked
-from colobus.runs.folder import CONFIG
-from colobus.runs.zoo import place_of
+from colobus.runs.folder import CONFIG, place_of
 from colobus.runtime.devices import CPU, find_device
 from colobus.training.start import check_frames, check_game, statistics_of
 

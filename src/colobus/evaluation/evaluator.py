@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from colobus.core.errors import ColobusError
-from colobus.core.program import program
+from colobus.core.errors import ColobusError, program
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bools, Bytes, Ints
 from colobus.envs.ale import AleGame

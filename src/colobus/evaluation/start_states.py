@@ -22,10 +22,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range, read
 from colobus.core.files import open_regular, write_whole
-from colobus.core.program import program
 from colobus.core.seeding import game_seeds, generator, sequence
 from colobus.core.types import Ints
 from colobus.envs.ale import FIRE, LAST_CODE, AleGame, frames_behind

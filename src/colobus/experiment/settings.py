@@ -144,8 +144,8 @@ def find_algorithm(name: str) -> type[Algorithm]:
     return found
 
 
-def settings_of(experiment: Experiment) -> dict[str, Any]:
-    """Return all settings of an experiment by their names in Python, for a tracker."""
+def settings(experiment: Experiment) -> dict[str, Any]:
+    """Return all settings of an experiment by the names that `preset` takes, for a tracker."""
     found: dict[str, Any] = {"algorithm": type(experiment.algorithm).__name__}
     for group, values in groups_of(experiment).items():
         found |= {argument(name, group): value for name, value in vars(values).items()}

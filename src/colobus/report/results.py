@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Generic, Protocol, TypeVar
 
-from colobus.core.errors import ColobusError
-from colobus.core.program import program
+from colobus.core.errors import ColobusError, program
 from colobus.envs.api import GameSettings
 from colobus.envs.make import is_atari
 from colobus.evaluation.scores import normalised

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from colobus.core.errors import CannotWrite, ColobusError
+from colobus.core.errors import CannotWrite, ColobusError, nearest
 from colobus.core.files import LOCK, locked, remove_temporary
 
 CONFIG = "config.json"
@@ -48,6 +48,12 @@ OWN |= {PULSE, TRACKED, WANDB}
 
 EVALUATION = "evaluation.json"
 """The evaluation of an exported agent."""
+
+PREFIX = "zoo:"
+"""How a trained agent in the folder ``zoo`` of a clone is named, such as ``zoo:pong``."""
+
+CLONE = Path(__file__).resolve().parents[3]
+"""Root of the clone that the package was installed from, if it was (``pip install -e``)."""
 
 OLD_PACKAGE = "gelada-rl"
 """What this package was called before November 2026. Runs and agents of that time name it."""
@@ -204,4 +210,28 @@ def cannot_write(folder: Path, error: OSError) -> CannotWrite:
     return CannotWrite(
         f"cannot write to {folder}: {error.strerror or error}; the newest complete checkpoint is "
         f"kept: make room and go on with --resume {shlex.quote(str(folder))}"
+    )
+
+
+def place_of(run: Path) -> Path:
+    """Return the folder that is named: that of an agent of the zoo, or ``run`` itself.
+
+    The zoo is looked for in the clone that this package is part of, then in the working folder.
+
+    Raises:
+        ColobusError: if there is no zoo here, or it has no such agent.
+    """
+    said = str(run)
+    if not said.startswith(PREFIX):
+        return run
+    name = said.removeprefix(PREFIX)
+    for zoo in (CLONE / "zoo", Path("zoo")):
+        names = [run.name for run in runs_in(zoo)]
+        if name in names:
+            return zoo / name
+        if names:
+            raise ColobusError(f"{said}: there is no such agent in {zoo}; {nearest(name, names)}")
+    raise ColobusError(
+        f"{said}: the zoo is not here, only clones of Colobus's repository have it, in their "
+        "folder zoo; name the folder of an agent instead"
     )

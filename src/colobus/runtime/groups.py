@@ -186,11 +186,6 @@ def process_groups(graph: RoleGraph, specs: Sequence[ProcessSpec]) -> list[list[
     return [list(learners), *map(list, queues.values())] if queues else []
 
 
-def cpus_of(spec: ProcessSpec, cluster: Cluster) -> float:
-    """Return the CPUs that a process asks for."""
-    return cluster.cpus if spec.kind in ACTIVE else 0.0
-
-
 class Room(NamedTuple):
     """What a process asks for, or a host has."""
 
@@ -430,7 +425,8 @@ def _check_cpus(wanted: Sequence[float], there: Mapping[str, float]) -> None:
 def need_of(spec: ProcessSpec, cluster: Cluster, memory: Mapping[str, int]) -> Room:
     """Return what a process asks for; ``memory`` has the bytes of a role by its kind."""
     own = [memory.get(role.partition("-")[0], 0) for role in spec.roles]
-    return Room(cpus_of(spec, cluster), spec.gpus, sum(own) + memory.get("process", 0))
+    cpus = cluster.cpus if spec.kind in ACTIVE else 0.0
+    return Room(cpus, spec.gpus, sum(own) + memory.get("process", 0))
 
 
 def hosts_of_job() -> dict[str, Room]:

@@ -137,7 +137,7 @@ class Threads(InProcess):
     def wait(self, seconds: float) -> bool:
         """Wait until a role has finished or failed, at most so long; return whether one has."""
         with self._woken:
-            return self._woken.wait_for(self._is_over, seconds)
+            return self._woken.wait_for(lambda: bool(self._ended or self.failure), seconds)
 
     def check(self) -> None:
         """Raise what ended the run, or Stalled if a role hangs."""
@@ -218,9 +218,6 @@ class Threads(InProcess):
         with self._woken:
             self.failure = self.failure or error
             self._woken.notify_all()
-
-    def _is_over(self) -> bool:
-        return bool(self._ended) or self.failure is not None
 
 
 def failed(role: Active, error: BaseException, times: int = 1) -> RoleFailed:

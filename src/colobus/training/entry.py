@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +18,9 @@ from colobus.experiment import presets
 from colobus.experiment.aliases import RENAMED, hint
 from colobus.experiment.autoscale import cores_of, for_cores, with_cpus
 from colobus.experiment.check import check_effect, check_resumed
-from colobus.experiment.settings import Experiment, argument, groups_of, settings_of
+from colobus.experiment.settings import Experiment, argument, groups_of
 from colobus.roles.tracker import Status
-from colobus.runs.config import read_config
+from colobus.runs.config import Config, read_config
 from colobus.runs.folder import free_folder
 from colobus.runtime.devices import ActWith, Devices, is_gpu
 from colobus.runtime.groups import Cluster, Hosts
@@ -31,7 +31,7 @@ from colobus.training.outlook import ProgressLine
 from colobus.training.runtimes import runtime_of
 from colobus.training.start import last_like, may_go_on
 from colobus.training.tracking import TrackerName, tracking
-from colobus.training.warm import read_weights, with_network
+from colobus.training.warm import Weights, read_weights, with_network
 from colobus.training.words import how_it_stopped, how_it_went, opening
 
 
@@ -140,75 +140,49 @@ def train(
         cuda_graphs = settings.pop("graphs")
     stops = {"steps": steps, "minutes": minutes, "until_score": until_score, "seed": seed}
     wanted = settings | {key: value for key, value in stops.items() if value is not None}
-
-    def resolved(base: Experiment) -> Experiment:
-        found = presets.with_target(with_settings(base, **wanted))
-        if cores is None:
-            return found
-        nonlocal cluster
-        gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
-        own = cluster.joined if isinstance(cluster, Cluster) else cluster  # or simulated hosts
-        workers = found.shape.workers
-        count = cores_of(str(cores), usable_cores(), workers, joined=bool(own))
-        if isinstance(cluster, Cluster) and workers:
-            cluster = with_cpus(cluster, count)
-        return for_cores(found, base, count, gpu)
-
-    callbacks = Callbacks(on_update, on_episode, on_checkpoint)
     check_callable(make_env=make_env)
     if make_env is not None and env is not None:
         raise ColobusError(f"env {env!r} with make_env: both say which environment; leave out one")
-    weights = None
     if resume is not None:
         if resume_or_start or not all(each is None for each in (what, out, env, from_run)):
             raise ColobusError(
                 "resume: the run has its own settings and folder; leave out the rest"
             )
-        folder = Path(resume)
-        config = read_config(folder, given=() if make_env is None else ("game",))
-        name, base = config.name, config.experiment
+        begun = _resumed(Path(resume), make_env)
     else:
         env = env if make_env is None else name_of(make_env)
-        weights = None if from_run is None else read_weights(from_run, log)
-        if weights is not None and what is env is None:
-            base, own, note = weights.config.experiment, weights.config.name, ""
-        else:
-            base, own, note = _experiment(what, env, _seen(wanted))
-        if note:
-            log(note)
-        if weights is not None and not isinstance(what, Experiment):
-            base = with_network(base, weights.config)
-        name = name or own
-        usual = last_like(name, resolved(base)) if resume_or_start else free_folder(name)
-        folder = usual if out is None else Path(out)
-        if resume_or_start and may_go_on(folder, log):
-            config = read_config(folder, given=() if make_env is None else ("game",))
-            resume = folder
-            if config.name != name and make_env is None:
-                raise ColobusError(f"out {folder}: is a run of {config.name}, not of {name}")
-            name, cores = config.name, None
-            base = base if isinstance(what, Experiment) else config.experiment
-    if make_env is not None and resume is not None:
-        remember(config.experiment.games.game, make_env)
-    experiment = resolved(base)
-    if resume is not None:
-        check_resumed(experiment, config.experiment, "resume", "the stop rule", "from_run")
+        begun = _new(what, env, from_run, name, wanted, log)
+    gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
+    fitted = presets.with_target(with_settings(begun.base, **wanted)), cluster
+    if cores is not None:
+        fitted = _on_cores(*fitted, begun.base, cores, gpu)
+    experiment, cluster = fitted
+    if resume is None:
+        usual = last_like(begun.name, experiment) if resume_or_start else free_folder(begun.name)
+        begun = replace(begun, folder=usual if out is None else Path(out))
+        if resume_or_start and may_go_on(begun.folder, log):
+            begun = _again(begun, what, make_env)
+            # without --cores, which has chosen settings that hold on
+            experiment = presets.with_target(with_settings(begun.base, **wanted))
+    folder, resumed = begun.folder, begun.config is not None
+    if begun.config is not None:
+        check_resumed(experiment, begun.config.experiment, "resume", "the stop rule", "from_run")
+    callbacks = Callbacks(on_update, on_episode, on_checkpoint)
     line = ProgressLine(experiment.stop, log)
     if progress:
-        how = (runtime_of(cluster), cluster or Cluster())
-        log(opening(experiment, folder, resume is not None, *how))
+        log(opening(experiment, folder, resumed, runtime_of(cluster), cluster or Cluster()))
     with tracking(track, experiment, folder, line.log, callbacks) as told:
         result = run.train(
             experiment,
             folder,
-            name,
-            resume is not None,
+            begun.name,
+            resumed,
             line.watch if progress else None,
             line.log,
             cluster=cluster,
             callbacks=told,
             devices=Devices(device, act_device, cuda_graphs, act_with),
-            weights=weights if resume is None else None,
+            weights=begun.weights,
         )
     if progress:
         again = f"colobus.train(resume={str(folder)!r})"
@@ -217,6 +191,82 @@ def train(
             ended = how_it_stopped(folder, again, result.steps, why, result.saved)
         line.log(ended)
     return result
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What a run goes on from, or a new one begins with."""
+
+    name: str
+    base: Experiment  # all settings, before those of the call
+    folder: Path = Path()  # "." while that is not settled
+    config: Config | None = None  # of the run that goes on
+    weights: Weights | None = None  # that a new run begins with, instead of new ones
+
+
+def _resumed(folder: Path, make_env: MakeEnv | None) -> _Begun:
+    """Return the run in a folder."""
+    config = read_config(folder, given=() if make_env is None else ("game",))
+    if make_env is not None:
+        remember(config.experiment.games.game, make_env)
+    return _Begun(config.name, config.experiment, folder, config)
+
+
+def _new(
+    what: str | Experiment | None,
+    env: str | None,
+    from_run: str | Path | None,
+    name: str,
+    wanted: dict[str, Any],
+    log: Callable[[str], None],
+) -> _Begun:
+    """Return a new run, of a preset, an environment or the settings of other weights."""
+    weights = None if from_run is None else read_weights(from_run, log)
+    seen, note = _seen(wanted), ""
+    if what is None and env is not None:
+        what, env = env, None
+    if isinstance(what, Experiment):
+        base, own = what, what.games.game
+    elif isinstance(what, str):
+        (base, note), own = presets.preset(what, seen), what
+    elif weights is not None and what is None:
+        base, own = weights.config.experiment, weights.config.name
+    else:
+        raise ColobusError(
+            f"train({what!r}): name a game or preset, such as 'pong', or give an Experiment"
+        )
+    if env is not None:
+        base, note = presets.in_environment(base, env, seen)
+        own = f"{own}-{env}"
+    if note:  # about what the name of a game implies
+        log(note)
+    if weights is not None and not isinstance(what, Experiment):
+        base = with_network(base, weights.config)
+    return _Begun(name or own, base, weights=weights)
+
+
+def _again(new: _Begun, what: str | Experiment | None, make_env: MakeEnv | None) -> _Begun:
+    """Return the run in the folder of a new one, which was begun by the same call."""
+    found = _resumed(new.folder, make_env)
+    if found.name != new.name and make_env is None:
+        raise ColobusError(f"out {new.folder}: is a run of {found.name}, not of {new.name}")
+    return replace(found, base=new.base) if isinstance(what, Experiment) else found
+
+
+def _on_cores(
+    experiment: Experiment,
+    cluster: Cluster | Hosts | None,
+    base: Experiment,
+    cores: int | Literal["all"],
+    gpu: bool,
+) -> tuple[Experiment, Cluster | Hosts | None]:
+    """Return settings, and those of the processes, that suit so many cores."""
+    own = cluster.joined if isinstance(cluster, Cluster) else cluster  # or simulated hosts
+    workers = experiment.shape.workers
+    count = cores_of(str(cores), usable_cores(), workers, joined=bool(own))
+    if isinstance(cluster, Cluster) and workers:
+        cluster = with_cpus(cluster, count)
+    return for_cores(experiment, base, count, gpu), cluster
 
 
 def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
@@ -232,11 +282,11 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
         experiment = presets.with_algorithm(experiment, algorithm)
     alone = {"seed", "deterministic"} | {*groups_of(experiment)}
     changes: dict[str, Any] = {key: settings[key] for key in settings if key in alone}
-    base = dataclasses.replace(experiment, **changes)
+    base = replace(experiment, **changes)
     places = {
         argument(field.name, group): (group, field.name)
         for group, values in groups_of(base).items()
-        for field in dataclasses.fields(values)
+        for field in fields(values)
         if field.name != "game"
     }
     inner: dict[str, dict[str, Any]] = {}
@@ -252,11 +302,8 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
         inner.setdefault(group, {})[own] = whole_if(_plain(settings[key]), hints_of(kind)[own])
     if "stop" in inner:
         inner["stop"] = dict.fromkeys(vars(base.stop)) | inner["stop"]
-    groups = {
-        group: dataclasses.replace(getattr(base, group), **values)
-        for group, values in inner.items()
-    }
-    made = dataclasses.replace(base, **groups)
+    groups = {group: replace(getattr(base, group), **values) for group, values in inner.items()}
+    made = replace(base, **groups)
     check_effect(made, base)
     return made
 
@@ -272,32 +319,3 @@ def _seen(settings: Mapping[str, Any]) -> GameSettings:
     """Return how an environment of Gymnasium is made and seen, out of settings by their names."""
     given = {name: _plain(settings[name]) for name in ("env_kwargs", "observe") if name in settings}
     return GameSettings(**given)
-
-
-def _experiment(
-    what: str | Experiment | None, env: str | None, seen: GameSettings
-) -> tuple[Experiment, str, str]:
-    """Return the settings of a preset, environment or both, a name for the run, and a note.
-
-    The note is a sentence about what the name of a game implies, or "".
-    """
-    note = ""
-    if what is None and env is not None:
-        what, env = env, None
-    if isinstance(what, Experiment):
-        experiment, name = what, what.games.game
-    elif isinstance(what, str):
-        (experiment, note), name = presets.preset(what, seen), what
-    else:
-        raise ColobusError(
-            f"train({what!r}): name a game or preset, such as 'pong', or give an Experiment"
-        )
-    if env is not None:
-        experiment, note = presets.in_environment(experiment, env, seen)
-        name = f"{name}-{env}"
-    return experiment, name, note
-
-
-def settings(experiment: Experiment) -> dict[str, Any]:
-    """Return all settings of an experiment by the names that `preset` takes, for a tracker."""
-    return settings_of(experiment)

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, program
 from colobus.core.files import Events
-from colobus.core.program import program
 from colobus.core.timing import passing
 from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.parameters.server import ParameterServer
@@ -229,14 +228,7 @@ class OnVirtual(Launcher):
         """Return the graph of the roles on simulated hosts."""
         assert self.world is not None
         experiment, began = plan.experiment, self.world.now()
-        graph = plan.make(
-            experiment,
-            plan.start,
-            plan.folder,
-            began,
-            spread=True,
-            placement=plan.placement,
-        )
+        graph = plan.graph(began=began, spread=True)
         costs = self._costs(experiment)
         self._draws = [
             costs.draw(experiment, parameters_of(graph)) if isinstance(costs, Costs) else costs

@@ -14,7 +14,7 @@ from colobus.core.types import Params, Version
 from colobus.envs.api import Games
 from colobus.envs.make import MakeGames, agents, can_resume, resume_games
 from colobus.experiment.memory import limiter_of, sampling_of, shape_of
-from colobus.experiment.settings import Experiment, settings_of
+from colobus.experiment.settings import Experiment, settings
 from colobus.nets.network import Network
 from colobus.ops.flat import FlatParameters
 from colobus.roles.actor import Actor, ActorSettings, Pace
@@ -104,7 +104,7 @@ def add_tracker(
                 if experiment.deterministic
                 else None,
             ),
-            settings=settings_of(experiment),
+            settings=settings(experiment),
             about=start.run,
         ),
     )

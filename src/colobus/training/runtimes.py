@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from colobus.core.files import Events
 from colobus.envs.api import Games
@@ -43,6 +43,11 @@ class Plan(NamedTuple):
     make: Callable[..., RoleGraph]  # makes the graph of the roles, as `make_graph` does
     placement: Placement
     log: Log
+
+    def graph(self, **more: Any) -> RoleGraph:
+        """Return the graph of the roles; ``more`` are further arguments of `make_graph`."""
+        about = (self.experiment, self.start, self.folder)
+        return self.make(*about, placement=self.placement, **more)
 
 
 class Launcher:
@@ -92,14 +97,7 @@ class Launcher:
             plan: what the roles are made from.
             status: returns the status of the run when it was last heard of.
         """
-        graph = plan.make(
-            plan.experiment,
-            plan.start,
-            plan.folder,
-            plan.began,
-            games=plan.games,
-            placement=plan.placement,
-        )
+        graph = plan.graph(began=plan.began, games=plan.games)
         events = Events(plan.folder / EVENTS, plan.began)
         deadline = plan.experiment.shape.deadline
         return graph, Threads(graph.build(), deadline, plan.log, events)

@@ -379,7 +379,11 @@ def _cut(path: Path, stays: Callable[[State], bool]) -> None:
         if not stat.S_ISREG(path.lstat().st_mode):  # what a link leads to is no file of the run
             raise OSError(errno.EINVAL, "not a regular file")
         with open_regular(path) as file:
-            found = (end for end, line in backwards(file) if any(map(stays, _parsed(line))))
+            found = (
+                end
+                for end, line in backwards(file)
+                if any(map(stays, parse_lines(line.decode(errors="replace"))))
+            )
             end = next(found, 0)
         if end < path.stat().st_size:
             os.truncate(path, end)
@@ -387,7 +391,3 @@ def _cut(path: Path, stays: Callable[[State], bool]) -> None:
         return
     except OSError as error:
         raise ColobusError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def _parsed(line: bytes) -> list[State]:
-    return parse_lines(line.decode(errors="replace"))

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from colobus.core.checkpoint import by_age, is_there, list_checkpoints, read_about
-from colobus.core.errors import Closed, ColobusError, Lost
+from colobus.core.errors import Closed, ColobusError, Lost, program
 from colobus.core.files import write_whole
-from colobus.core.program import program
 from colobus.experiment.settings import Sidecars
 from colobus.runs.folder import CHECKPOINTS, CONFIG, EVALUATIONS, VIDEOS, film_file
 from colobus.runtime.api import Done, Errand

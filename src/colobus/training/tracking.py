@@ -19,11 +19,11 @@ from typing import Any, Literal
 from colobus.core.errors import ColobusError
 from colobus.core.files import write_whole
 from colobus.core.types import Episode
-from colobus.experiment.settings import Experiment, settings_of
+from colobus.experiment.settings import Experiment, settings
 from colobus.roles.tracker import Status
 from colobus.roles.tracker.tensorboard import tagged
 from colobus.runs.folder import FILM, TRACKED, VIDEOS
-from colobus.training.callbacks import Callbacks
+from colobus.training.callbacks import NO_CALLBACKS, Callbacks
 
 TrackerName = Literal["", "wandb", "trackio", "mlflow"]
 """Experiment trackers; "" for none."""
@@ -151,6 +151,7 @@ class Tracked:
         self._client: Wandb | Trackio | MLflow | None = None
         self._failed, self._stdout = False, sys.stdout
         self._episodes: list[Episode] = []
+        self._newest: Status | None = None
         self._before: tuple[float, int] = (0.0, 0)  # seconds and steps at the last line
         self._films: list[str] = []  # that were sent
 
@@ -160,12 +161,13 @@ class Tracked:
 
     def update(self, status: Status) -> None:
         """Send the metrics, if it is time for them."""
-        seconds, steps = self._before
+        self._newest, (seconds, steps) = status, self._before
         if status.seconds - seconds >= EVERY_SECONDS or not steps:
             self._survive(lambda: self._send(status))
 
-    def close(self, status: Status | None = None) -> None:
+    def close(self) -> None:
         """Send the last metrics and films, and end the tracked run."""
+        status = self._newest
         if status is not None and status.values and status.steps > self._before[1]:
             self._survive(lambda: self._send(status))
         if self._client is not None:
@@ -205,9 +207,8 @@ class Tracked:
         if (file := self._folder / TRACKED).is_file():
             before = json.loads(file.read_text(encoding="utf-8")).get(self._name, {})
         self._films = list(before.get("films", []))
-        settings = settings_of(self._experiment)
-        client = CLIENTS[self._name](self._library, self._folder, before.get("run", ""), settings)
-        self._client = client
+        own = (self._folder, before.get("run", ""), settings(self._experiment))
+        self._client = client = CLIENTS[self._name](self._library, *own)
         self._remember()
         with redirect_stdout(self._stdout):
             self._log(f"tracked by {self._name}: {client.where}")
@@ -238,22 +239,19 @@ def tracking(
     experiment: Experiment,
     folder: Path,
     log: Callable[[str], None],
-    own: Callbacks | None = None,
+    own: Callbacks = NO_CALLBACKS,
 ) -> Iterator[Callbacks]:
     """Track a run while it lasts; yields its callbacks: ``own``, and those of the tracker.
 
     Raises:
         ColobusError: if the tracker is unknown, or its client is not installed.
     """
-    own = own or Callbacks()
     if not name:
         yield own
         return
     tracked = Tracked(name, experiment, folder, log)
-    newest: list[Status] = []
 
     def update(status: Status) -> None:
-        newest[:] = [status]
         tracked.update(status)
         if own.on_update is not None:
             own.on_update(status)
@@ -266,4 +264,4 @@ def tracking(
     try:
         yield Callbacks(update, ended, own.on_checkpoint)
     finally:
-        tracked.close(newest[-1] if newest else None)
+        tracked.close()

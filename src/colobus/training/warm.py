@@ -16,7 +16,7 @@ from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
 from colobus.runs.config import Config, check_of, read_config
 from colobus.runs.exported import find_files, unpacked
-from colobus.runs.zoo import place_of
+from colobus.runs.folder import place_of
 
 SEEN = ("size", "colour", "downscale", "frame_skip")
 """Settings of a game that decide what an agent sees."""
@@ -60,7 +60,9 @@ class Weights:
                     f"--from {self.said}: does not fit: {name} is {_words(found, name)} there and "
                     f"{_words(own, name)} here" + (f"; leave out {flags}" if flags else "")
                 )
-        if self._other_actions(experiment):
+        theirs, ours = self.config.experiment.games, experiment.games
+        both = is_atari(theirs.game) and is_atari(ours.game)
+        if both and action_names(theirs) != action_names(ours):  # of one number, other actions
             new |= _of_actions(experiment, self.config.actions)
         return own | {name: found[name] for name in own if name not in new}
 
@@ -70,13 +72,6 @@ class Weights:
         new = [name for name, values in parameters.items() if found.get(name) is not values]
         said = f"beginning with the weights of {self.said} after {self.checkpoint.steps:,} steps"
         return f"{said}; new: {', '.join(new)}" if new else said
-
-    def _other_actions(self, experiment: Experiment) -> bool:
-        """Return whether an action of the same number is another one, in Atari games."""
-        both = self.config.experiment.games, experiment.games
-        if not all(is_atari(games.game) for games in both):
-            return False
-        return action_names(both[0]) != action_names(both[1])
 
 
 def _shape(tensors: dict[str, torch.Tensor], name: str) -> torch.Size | None:

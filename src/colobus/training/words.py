@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from colobus.core.checkpoint import Check, list_checkpoints
-from colobus.core.program import program
+from colobus.core.errors import program
 from colobus.core.timing import clock
 from colobus.experiment.settings import Experiment
 from colobus.experiment.shape import MOST

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from colobus.cli.perf.throughput import Progress, for_seconds, steady_rate, trained
+from colobus.cli.throughput import Progress, for_seconds, steady_rate, trained
 from colobus.core.errors import ColobusError
 from colobus.core.timing import WAIT, Clock
 from colobus.experiment.settings import Experiment

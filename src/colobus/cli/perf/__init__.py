@@ -1,1 +1,0 @@
-"""How fast training is and where its time goes."""
