@@ -7,10 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rich.table import Table
-
 from colobus.cli.costs import measure_costs
-from colobus.cli.display import Printer
+from colobus.cli.display import Printer, on_terminal
 from colobus.cli.experiment_flags import (
     ExperimentFlags,
     Wanted,
@@ -24,6 +22,7 @@ from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range
 from colobus.experiment.check import differing
 from colobus.experiment.settings import flag
+from colobus.report.format import Table
 from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster
 
@@ -84,7 +83,7 @@ def main(args: Sequence[str]) -> int:
     elif trace:
         show_profile(printer, rates)
     else:
-        printer.table(table_of(rates))
+        printer.table(on_terminal(table_of(rates)))
     return 0
 
 
@@ -121,45 +120,39 @@ def check_flags(wanted: Wanted) -> None:
 def show_profile(printer: Printer, rates: dict[str, Any]) -> None:
     """Print what a training with a trace came to."""
     printer.line(f"training reaches {rates['achieved_steps_per_s']:,.0f} steps/s")
-    printer.table(shares_table(rates["threads"]))
+    printer.table(on_terminal(shares_table(rates["threads"])))
     printer.line(f"trace: {rates['trace']} (open it in https://ui.perfetto.dev)")
 
 
 def shares_table(threads: dict[str, dict[str, float]]) -> Table:
     """Return a table of the shares of time: a row a stage, a column a thread."""
-    table = Table(title="share of each thread's time", title_justify="left")
-    table.add_column("stage")
-    for role in threads:
-        table.add_column(role, justify="right")
     sums: dict[str, float] = {}
     for stages in threads.values():
         for stage, share in stages.items():
             sums[stage] = sums.get(stage, 0.0) + share
+    rows = list[tuple[str, ...]]()
     for stage in sorted(sums.keys() - {OTHER}, key=lambda stage: -sums[stage]):
         shares = [stages.get(stage) for stages in threads.values()]
-        table.add_row(stage, *("" if s is None else f"{100 * s:.1f} %" for s in shares))
-    table.add_section()
+        rows.append((stage, *("" if s is None else f"{100 * s:.1f} %" for s in shares)))
     for kind in ("busy", "waiting"):
         totals = (
             sum(s for stage, s in stages.items() if stage != OTHER and kind_of(stage) == kind)
             for stages in threads.values()
         )
-        table.add_row(kind, *(f"{100 * total:.1f} %" for total in totals))
-    table.add_row(OTHER, *(f"{100 * stages[OTHER]:.1f} %" for stages in threads.values()))
-    return table
+        rows.append((kind, *(f"{100 * total:.1f} %" for total in totals)))
+    rows.append((OTHER, *(f"{100 * stages[OTHER]:.1f} %" for stages in threads.values())))
+    columns = ("stage", *(f"{role}>" for role in threads))
+    return Table(columns, tuple(rows), "share of each thread's time")
 
 
 def table_of(rates: dict[str, Any]) -> Table:
     """Return the rates as a table."""
     machine = rates["machine"]
     title = f"{rates['game']} on {machine['cores']} cores ({machine['processor']})"
-    table = Table(title=title, title_justify="left")
-    table.add_column("stage")
-    table.add_column("steps/s", justify="right")
     gpu = machine.get("gpu")
     learns = "all cores" if machine.get("device", "cpu") == "cpu" else gpu
     acts = "all cores" if machine.get("act_device", "cpu") == "cpu" else gpu
-    for what, key in (
+    measured = (
         ("emulate, all cores", "emulate_steps_per_s"),
         (f"act, {acts}", "act_samples_per_s"),
         ("join batches, all cores", "feed_samples_per_s"),
@@ -169,15 +162,13 @@ def table_of(rates: dict[str, Any]) -> Table:
             "limit_steps_per_s",
         ),
         ("training reaches", "achieved_steps_per_s"),
-    ):
-        if key in rates:
-            table.add_row(what, f"{rates[key]:,.0f}")
-    table.add_row("share of the limit", f"{100 * rates['share_of_limit']:.0f} %")
-    for what, key in (
+    )
+    waits = (
         ("learner waits", "learner_waits"),
         ("learner waits for a batch", "learner_waits_for_batch"),
         ("loader waits", "loader_waits"),
-    ):
-        if key in rates:
-            table.add_row(what, f"{100 * rates[key]:.1f} %")
-    return table
+    )
+    rows = [(what, f"{rates[key]:,.0f}") for what, key in measured if key in rates]
+    rows.append(("share of the limit", f"{100 * rates['share_of_limit']:.0f} %"))
+    rows += [(what, f"{100 * rates[key]:.1f} %") for what, key in waits if key in rates]
+    return Table(("stage", "steps/s>"), tuple(rows), title)

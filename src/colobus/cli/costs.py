@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from colobus.core.errors import ColobusError
+from colobus.core.errors import not_installed
 from colobus.core.timing import passing
 from colobus.core.types import Gradient, Version
 from colobus.experiment.settings import Experiment
@@ -137,9 +137,7 @@ def measure_calls(seconds: float) -> list[dict[str, float]]:
     try:
         from colobus.runtime.ray.session import connected, round_trips
     except ImportError as error:
-        raise ColobusError(
-            f"--costs: {error}; install it with: pip install 'colobus[cluster]'"
-        ) from None
+        raise not_installed("--costs", error, "cluster") from None
     with connected(Cluster()):
         trips = round_trips(CALLERS, seconds, REPETITIONS)
     return [calls_of(CALLERS, empty, byte) for empty, byte in trips]

@@ -322,11 +322,11 @@ def earlier_curve(folder: Path) -> Curve:
 
 
 def on_terminal(table: ReportTable) -> Table:
-    """Return a table of a report as the terminal shows it."""
+    """Return a table as the terminal shows it: nothing in a cell is markup, or steers."""
     found = Table(box=None, title=table.title, caption=table.caption)
     found.title_justify = found.caption_justify = "left"
     for name, right in table.heads:
         found.add_column(name, justify="right" if right else "left")
     for row in table.rows:
-        found.add_row(*row)
+        found.add_row(*(Text(printable(cell)) for cell in row))
     return found

@@ -71,7 +71,6 @@ def list_runs(args: Sequence[str]) -> int:
     flags = parse(ListRuns, "runs", args)
     places = flags.places or (Path("runs"),)
     from colobus.cli.display import Printer, on_terminal
-    from colobus.core.errors import printable
     from colobus.core.timing import clock
     from colobus.report.format import DASH, Table
     from colobus.runs.listing import Runs, about_run, check_places, tagged
@@ -97,10 +96,10 @@ def list_runs(args: Sequence[str]) -> int:
     columns = ("run", "tags", "game", "algorithm", "seed>", "steps>", "time>", "score>")
     table = tuple(
         (
-            printable(row["run"]),
-            printable(", ".join(row["tags"])),
-            printable(row["game"]),
-            printable(row["algorithm"]),
+            row["run"],
+            ", ".join(row["tags"]),
+            row["game"],
+            row["algorithm"],
             str(DASH if row["seed"] is None else row["seed"]),
             f"{row['steps']:,}",
             clock(row["seconds"]),

@@ -15,9 +15,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from rich.table import Table
 
-from colobus.cli.display import Printer
+from colobus.cli.display import Printer, on_terminal
 from colobus.cli.experiment_flags import ExperimentFlags, resolve
 from colobus.cli.flags import print_json, value_of
 from colobus.cli.show import imagined_start
@@ -29,6 +28,7 @@ from colobus.core.types import AlgorithmState, Batch, Trajectory, Update, Versio
 from colobus.experiment.autoscale import for_cores
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape, flag
+from colobus.report.format import Table
 from colobus.roles.actor import Actor, ActorSettings
 from colobus.roles.backprop import Learned, Send
 from colobus.roles.learner import Learner
@@ -424,21 +424,20 @@ def show(printer: Printer, name: str, found: dict[str, Any]) -> None:
     machine = found["machine"]
     cores = f" of {found['cores']:g} cores" if found["cores"] else ""
     title = f"{name} on {found['hosts']} hosts{cores}, links of {found['link']}"
-    table = Table(title=title, title_justify="left")
-    for column in ("predicted", "median", "least", "largest"):
-        table.add_column(column, justify="left" if column == "predicted" else "right")
-    for what, key, form in (
+    predicted = (
         ("versions/s", "versions", "{:,.2f}"),
         ("steps/s that count", "learned", "{:,.0f}"),
         ("lag of a batch, median", "lag", "{:.1f}"),
         ("lag of a batch, 95 %", "lag_95", "{:.1f}"),
         ("share of gradients dropped", "dropped", "{:.1%}"),
-    ):
-        table.add_row(what, *(form.format(value) for value in found[key]))
-    table.add_section()
-    for what, rate in sorted(found["bounds"].items(), key=lambda item: item[1]):
-        table.add_row(f"{what} alone would allow, steps/s", f"{rate:,.0f}")
-    printer.table(table)
+    )
+    rows: list[tuple[str, ...]] = [
+        (what, *map(form.format, found[key])) for what, key, form in predicted
+    ]
+    bounds = sorted(found["bounds"].items(), key=lambda item: item[1])
+    rows += [(f"{what} alone would allow, steps/s", f"{rate:,.0f}") for what, rate in bounds]
+    columns = ("predicted", "median>", "least>", "largest>")
+    printer.table(on_terminal(Table(columns, tuple(rows), title)))
     printer.line(f"bound by: {found['bound_by']}")
     gains = sorted(found["changes"].items(), key=lambda item: -item[1])
     if gains:

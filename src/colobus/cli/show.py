@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.table import Table
-from rich.text import Text
 
 from colobus.algorithms.appo import APPO
-from colobus.cli.display import Printer
+from colobus.cli.display import Printer, on_terminal
 from colobus.cli.evaluate import TENSORS, check_source, run_of
 from colobus.cli.experiment_flags import (
     ExperimentFlags,
@@ -28,7 +26,7 @@ from colobus.cli.experiment_flags import (
 )
 from colobus.cli.flags import print_json
 from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
-from colobus.core.errors import ColobusError, printable
+from colobus.core.errors import ColobusError
 from colobus.core.fields import shown
 from colobus.envs.make import make_games
 from colobus.experiment.check import differing
@@ -38,6 +36,7 @@ from colobus.experiment.presets import NOTES, PRESETS
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network
 from colobus.ops.flat import Layout
+from colobus.report.format import Table
 from colobus.runs.config import check_of, read_config
 from colobus.runs.exported import find_files
 from colobus.runs.folder import CHECKPOINTS, CONFIG, is_run, place_of, runs_in
@@ -247,30 +246,28 @@ def bytes_per_update(experiment: Experiment, net: Network) -> int:
 def _print(data: dict[str, Any], graph: RoleGraph, note: str, printer: Printer) -> None:
     if note:
         printer.line(note)
-    title = as_it_is(f"settings of {data['name']}")
-    settings = Table(title=title, title_justify="left", show_header=False)
+    rows = []
     for group, values in data["settings"].items():
+        shown = str(values)
         if isinstance(values, dict):
-            shown = ", ".join(f"{k} {v}" for k, v in values.items() if v is not None)
-            settings.add_row(group, as_it_is(shown or "none"))
-        else:
-            settings.add_row(group, as_it_is(str(values)))
-    printer.table(settings)
-    roles = Table(title="roles", title_justify="left")
-    for column in ("role", "class", "process", "thread of its own"):
-        roles.add_column(column)
+            shown = ", ".join(f"{k} {v}" for k, v in values.items() if v is not None) or "none"
+        rows.append((group, shown))
+    title = f"settings of {data['name']}"
+    printer.table(on_terminal(Table(("group", "settings"), tuple(rows), title)))
     groups: dict[str, list[Node]] = {}
     for node in graph.nodes:
         groups.setdefault(node.role, []).append(node)
-    for alike in groups.values():
-        first, last = alike[0], alike[-1]
-        roles.add_row(
-            _from_to(first.name, last.name),
-            first.role,
-            _from_to(first.process, last.process),
-            "yes" if first.active else "",
+    roles = tuple(
+        (
+            _from_to(alike[0].name, alike[-1].name),
+            alike[0].role,
+            _from_to(alike[0].process, alike[-1].process),
+            "yes" if alike[0].active else "",
         )
-    printer.table(roles)
+        for alike in groups.values()
+    )
+    columns = ("role", "class", "process", "thread of its own")
+    printer.table(on_terminal(Table(columns, roles, "roles")))
     printer.line("roles: " + ", ".join(f"{n} {kind}" for kind, n in data["roles"].items()))
     if parts := data["parts"]:
         on = [f"{part['name']} ({part['flag']})" for part in parts if part["on"]]
@@ -288,22 +285,13 @@ def _print(data: dict[str, Any], graph: RoleGraph, note: str, printer: Printer) 
             "parameter vector down (how many a second, only a run can tell)"
         )
     if "nodes" in data:
-        table = Table(title="nodes", title_justify="left")
-        table.add_column("host")
-        table.add_column("processes")
-        for host, names in data["nodes"].items():
-            table.add_row(as_it_is(host), ", ".join(names) or "none")
-        printer.table(table)
+        hosts = tuple((host, ", ".join(own) or "none") for host, own in data["nodes"].items())
+        printer.table(on_terminal(Table(("host", "processes"), hosts, "nodes")))
     printer.line(f"runs {data['stop']}")
     if kept := data.get("checkpoint"):
         printer.line(f"checkpoint {Path(kept['file']).stem}: {kept['steps']:,} steps")
     for note in data["notes"]:
         printer.line(note)
-
-
-def as_it_is(text: str) -> Text:
-    """Return a text that may come from a file of others: nothing in it is markup, or steers."""
-    return Text(printable(text))
 
 
 def _from_to(first: str, last: str) -> str:

@@ -108,36 +108,35 @@ def main(args: Sequence[str]) -> int:
             )
         wanted = resolve_again(Train, "train", args, config.experiment, either)
         folder, name = resumed, config.name
-    cluster_of(wanted.flags)
-    place(wanted.flags.devices, on_ray=wanted.flags.on == "ray")
-    if resumed and wanted.flags.out and not either:
+    flags = wanted.flags
+    cluster_of(flags)
+    place(flags.devices, on_ray=flags.on == "ray")
+    if resumed and not either:
+        for name_of, value in (("out", flags.out), ("name", flags.called), ("from", flags.from_)):
+            if value:
+                raise ColobusError(
+                    f"--{name_of} {value}: has an effect only in a new run; --resume goes on in "
+                    "the run's own folder"
+                )
+    if flags.seeds > 1:
         raise ColobusError(
-            f"--out {wanted.flags.out}: has an effect only in a new run; --resume goes on in "
-            "the run's own folder"
+            f"--seeds {flags.seeds} with --resume: give the command that began them again"
         )
-    if resumed and wanted.flags.called and not either:
-        raise ColobusError(f"--name {wanted.flags.called}: has an effect only in a new run")
-    if wanted.flags.seeds > 1:
-        raise ColobusError(
-            f"--seeds {wanted.flags.seeds} with --resume: give the command that began them again"
-        )
-    if resumed and wanted.flags.from_ and not either:
-        raise ColobusError(f"--from {wanted.flags.from_}: has an effect only in a new run")
     if wanted.note:
         printer.line(wanted.note)
     if resumed and (over := already_over(folder, wanted.experiment.stop, check_of(config))):
         printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
         told: dict[str, Any] = {"folder": str(folder), "stopped": "before"}
-        if wanted.flags.finish and not any(folder.glob("eval/*.json")):  # it was stopped there
-            finish(folder, printer, told, wanted.flags.devices.device)
-        if wanted.flags.json:
+        if flags.finish and not any(folder.glob("eval/*.json")):  # it was stopped there
+            finish(folder, printer, told, flags.devices.device)
+        if flags.json:
             print_json(told)
         return 0
-    again = how_to_go_on(args, either or resumed is not None, folder, launched(wanted.flags))
+    again = how_to_go_on(args, either or resumed is not None, folder, launched(flags))
     weights = None
-    if wanted.flags.from_ and not resumed:
-        weights = read_weights(wanted.flags.from_, printer.line)
-    tracked = tracking(wanted.flags.track, wanted.experiment, folder, printer.line)
+    if flags.from_ and not resumed:
+        weights = read_weights(flags.from_, printer.line)
+    tracked = tracking(flags.track, wanted.experiment, folder, printer.line)
     where = (folder, name, resumed is not None, again)
     with tracked as callbacks, Interrupts(say=printer.line) as interrupts:
         more = {"callbacks": callbacks, "weights": weights}

@@ -20,7 +20,7 @@ import tyro
 
 from colobus.cli.evaluate import AgentFlags, check_source
 from colobus.cli.flags import parse
-from colobus.core.errors import ColobusError, program
+from colobus.core.errors import ColobusError, not_installed, program
 from colobus.core.fields import Range
 from colobus.runtime.system import lower_priority
 
@@ -34,9 +34,7 @@ def server_for(command: str) -> ModuleType:
     try:
         import colobus.page.server as server
     except ImportError as error:
-        raise ColobusError(
-            f"colobus {command}: {error}; install what it needs with: pip install 'colobus[page]'"
-        ) from None
+        raise not_installed(f"colobus {command}", error, "page") from None
     return server
 
 

@@ -68,6 +68,11 @@ class Deadline(Exception):
     """A call waited for another role for longer than its deadline."""
 
 
+def not_installed(what: str, error: ImportError, extra: str) -> ColobusError:
+    """Return the error of something whose libraries are those of an extra of this package."""
+    return ColobusError(f"{what}: {error}; install it with: pip install 'colobus[{extra}]'")
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """Return a phrase with the known names closest to ``name``, or else the first eight."""
     import difflib  # most runs never need it
@@ -112,6 +117,5 @@ def program() -> str:
     found = shutil.which(NAME)
     if found and Path(found).samefile(own):
         return NAME
-    here = Path.cwd()
-    path = own.relative_to(here) if own.is_relative_to(here) else own
+    path = own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own
     return shlex.quote(str(path) if path.parent.name else os.path.join(".", path))

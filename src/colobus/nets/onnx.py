@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, not_installed
 from colobus.nets.network import Network
 
 OPSET = 18
@@ -148,9 +148,7 @@ def packages(flag: str) -> tuple[Any, Any]:
         importlib.import_module("onnxscript")  # exports
         return importlib.import_module("onnx"), importlib.import_module("onnxruntime")
     except ImportError as error:
-        raise ColobusError(
-            f"{flag}: {error}; install what it needs with: pip install 'colobus[onnx]'"
-        ) from None
+        raise not_installed(flag, error, "onnx") from None
 
 
 @contextlib.contextmanager

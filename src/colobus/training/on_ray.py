@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from colobus.core.checkpoint import is_there, list_checkpoints
-from colobus.core.errors import Closed, ColobusError, Lost
+from colobus.core.errors import Closed, ColobusError, Lost, not_installed
 from colobus.core.fields import check as check_fields
 from colobus.core.files import Events
 from colobus.experiment.memory import check_cluster_memory, check_limits, role_memory, store_bytes
@@ -96,9 +96,7 @@ class OnRay(Launcher):
         try:
             from colobus.runtime.ray.session import connected
         except ImportError as error:
-            raise ColobusError(
-                f"--on ray: {error}; install it with: pip install 'colobus[cluster]'"
-            ) from None
+            raise not_installed("--on ray", error, "cluster") from None
         self._alive = stack.enter_context(connected(self._cluster, store))
         return address
 

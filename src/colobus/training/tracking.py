@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
 
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, not_installed
 from colobus.core.files import write_whole
 from colobus.core.types import Episode
 from colobus.experiment.settings import Experiment, settings
@@ -144,9 +144,7 @@ class Tracked:
         try:
             self._library = importlib.import_module(name)
         except ImportError as error:
-            raise ColobusError(
-                f"--track {name}: {error}; install it with: pip install 'colobus[{name}]'"
-            ) from None
+            raise not_installed(f"--track {name}", error, name) from None
         self._name, self._experiment, self._folder, self._log = name, experiment, folder, log
         self._client: Wandb | Trackio | MLflow | None = None
         self._failed, self._stdout = False, sys.stdout
