@@ -58,7 +58,7 @@ DBA3C's cluster, with its 12 cores and 10 Gb/s."""
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 SEEDS, TUNING = (1, 2, 3), (101, 102, 103)
 RATES = tuple(round(float(rate), 5) for rate in np.geomspace(4e-3, 6.4e-2, 5))
-STEPS = 1_000_000
+STEPS = 100_000
 """After which a run that has not reached the score is given up."""
 
 SETTLED = 0.3

@@ -43,8 +43,9 @@ GROUP = "colobus-host-"
 KINDS = ("cpu", "cpuacct")
 """Of control groups, in which a slow host has one each."""
 
-PERIOD = 100_000
-"""Microseconds in which a slow host has its CPU time."""
+PERIOD = 10_000
+"""Microseconds in which a slow host has its CPU time: few, so that hosts which wait for each other
+do not wait for each other's next period most of the time."""
 
 SUBNET = "10.77.0"  # every set of hosts has networks of its own, so all may use the same one
 
@@ -129,7 +130,7 @@ class Host:
 
         Args:
             cpus: CPUs for all programs that `run` starts after the first call and what they start.
-                They have so much time in each tenth of a second, and then wait for the next.
+                They have so much time in each `PERIOD`, and then wait for the next.
             link: bytes a second in each direction, such as "4MB/s". What stays within the host,
                 such as calls between processes of the same host, is not slowed down.
         """
@@ -149,7 +150,7 @@ class Host:
     def quota(self) -> dict[str, int]:
         """Return what the kernel counted of the host's CPUs, since they were first limited.
 
-        ``usage`` nanoseconds used, ``nr_periods`` tenths of a second in which something ran,
+        ``usage`` nanoseconds used, ``nr_periods`` periods in which something ran,
         ``nr_throttled`` of them in which it had to wait.
         """
         lines = (QUOTAS / self._group / "cpu.stat").read_text().splitlines()
