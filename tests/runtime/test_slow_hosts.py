@@ -32,9 +32,8 @@ def test_a_slow_host_is_held_to_its_cpus_and_its_link() -> None:
         quota = first.quota()
         allowed = 0.25 * PERIOD * 1000  # nanoseconds in each period
         assert quota["nr_throttled"] > 2
-        assert (
-            quota["usage"] <= (quota["nr_periods"] + 20) * allowed
-        )  # ticks of the clock are as long
+        periods = quota["nr_periods"] + 20  # a tick of the clock may be as long as a period
+        assert quota["usage"] <= periods * allowed
         assert second.quota()["usage"] == 0  # the other one has its own
         second.limit(cpus=2.0)
 
