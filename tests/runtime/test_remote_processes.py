@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import torch
 
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster, ProcessSpec
@@ -31,6 +34,25 @@ class Silent:
     def remote(self) -> object:
         self.asked += 1
         return object()
+
+
+def test_a_tensor_takes_no_code_along_and_has_memory_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepare("")  # before ray is imported, as in a run
+    import ray
+
+    from colobus.runtime.ray.process import register_tensors
+
+    taken: dict[str, Callable[[Any], Any]] = {}
+    monkeypatch.setattr(ray.util, "register_serializer", lambda _kind, **own: taken.update(own))
+    register_tensors()
+    make = pickle.loads(pickle.dumps(taken["deserializer"]))  # only what has a name can be pickled
+    array = taken["serializer"](torch.arange(3.0))
+    array.flags.writeable = False  # as that of the object store
+    tensor = make(array)
+    tensor += 1
+    assert (tensor.tolist(), array.tolist()) == ([1, 2, 3], [0, 1, 2])
 
 
 def test_a_call_waits_no_longer_than_a_heartbeat_that_is_on_its_way(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,8 +26,6 @@ from colobus.core.types import Call, Exchanged, Params, Request, Version
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.host import About, Heartbeat, RoleHost
 from colobus.runtime.ray import INLINE
-
-FULL = (ObjectStoreFullError, OutOfDiskError)
 
 ORDERS = 4
 """Orders of the process that watches which one follows at the same time: to begin, which may take
@@ -159,7 +156,7 @@ def answer_of(reference: Any, role: str, timeout: float | None = None) -> Any:
             raise ColobusError(
                 f"{role} cannot start: {why}; install the same colobus[cluster] on all hosts"
             ) from None
-        if isinstance(error, FULL):
+        if isinstance(error, ObjectStoreFullError | OutOfDiskError):
             raise ColobusError(
                 f"Ray's object store and the disk under it are full: {first_line(error)}; make "
                 "room, or start Ray with a larger --object-store-memory"
@@ -168,24 +165,18 @@ def answer_of(reference: Any, role: str, timeout: float | None = None) -> Any:
     return answer
 
 
-def answered(references: Sequence[Any], seconds: float) -> list[Any]:
-    """Return the references that have an answer; wait at most so long for the first."""
-    if not references:
-        time.sleep(seconds)
-        return []
-    done, _ = ray.wait(references, num_returns=len(references), timeout=0.0)
-    if not done:
-        done, _ = ray.wait(references, num_returns=1, timeout=seconds)
-    return list(done)
-
-
 def register_tensors() -> None:
     """Let tensors travel as the arrays they are; by default torch writes a file into memory."""
     ray.util.register_serializer(
         torch.Tensor,
         serializer=lambda tensor: tensor.detach().cpu().numpy(),
-        deserializer=lambda array: torch.from_numpy(array.copy()),  # the store's is read-only
+        deserializer=tensor_of,  # by its name: code would be sent with each tensor
     )
+
+
+def tensor_of(array: Any) -> torch.Tensor:
+    """Return an array as a tensor with memory of its own, as that of the store is read-only."""
+    return torch.from_numpy(array.copy())
 
 
 def first_line(error: BaseException) -> str:

@@ -32,7 +32,7 @@ from colobus.runtime.api import RoleState, nothing
 from colobus.runtime.groups import ACTIVE, ALONE, Cluster
 from colobus.runtime.host import Heartbeat
 from colobus.runtime.ray.placement import Incarnation, Processes, check_versions
-from colobus.runtime.ray.process import answer_of, answered
+from colobus.runtime.ray.process import answer_of
 from colobus.runtime.ray.remote import OwnPauses, RemoteProcess
 from colobus.runtime.ray.session import Alive
 
@@ -291,8 +291,13 @@ class Ray:
 
     def _listen(self, references: Sequence[Any], seconds: float) -> list[Any]:
         """Return the references that are answered; wait so long for the first."""
-        began = time.monotonic()
-        done = answered(references, seconds)
+        began, done = time.monotonic(), list[Any]()
+        if references:
+            done, _ = ray.wait(references, num_returns=len(references), timeout=0.0)
+            if not done:
+                done, _ = ray.wait(references, num_returns=1, timeout=seconds)
+        else:
+            time.sleep(seconds)
         paused = self._pauses.around(began, seconds)
         for process in self.processes.all:
             process.asked += paused
