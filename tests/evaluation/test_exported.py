@@ -21,8 +21,8 @@ from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.export.hub import export_folder, metadata_of, score_section
 from colobus.evaluation.protocols import Evaluation, PlayedGame, find_protocol
-from colobus.runs.exported import MODEL, Weights, packed, unpacked
-from colobus.runs.folder import place_of
+from colobus.runs.exported import Weights, packed, unpacked
+from colobus.runs.folder import MODEL, place_of
 from helpers.players import make_checkpoint, make_experiment, write_run
 
 BREAKOUT = GameSettings(game="breakout")

@@ -13,17 +13,13 @@ from colobus.cli.flags import check_run, parse, print_json
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import POSITIVE, Range
-from colobus.runs.folder import is_run, place_of
+from colobus.runs.folder import TENSORS, find_files, place_of
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from colobus.evaluation.protocols import Evaluation
     from colobus.evaluation.scores import Published
-
-
-TENSORS = ".safetensors"
-"""How the names of checkpoints end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +69,7 @@ def main(args: Sequence[str]) -> int:
         flags = parse(Eval, "eval", args)
         protocol = flags.protocol or ("human" if flags.starts else "training")
         check_starts(protocol, flags.starts)
-        run = place_of(flags.run)
-        source = check_source(run)
+        source = check_source(flags.run)
         from colobus.cli.display import Printer
         from colobus.evaluation.agent import load
         from colobus.evaluation.evaluator import evaluate
@@ -100,7 +95,7 @@ def main(args: Sequence[str]) -> int:
             published: dict[str, Any] = {"compare": [row._asdict() for row in rows]}
             print_json(evaluation.as_dict() | (published if flags.compare else {}))
         if evaluation.games:  # last: a folder that cannot be written to costs no scores
-            printer.line(f"saved in {evaluation.save(run_of(run))}")
+            printer.line(f"saved in {evaluation.save(find_files(source)[0])}")
         return interrupts.exit_code if evaluation.interrupted else 0
 
 
@@ -144,26 +139,17 @@ def check_starts(protocol: str, starts: Path | None) -> None:
         raise ColobusError(f"--starts {starts}: only --protocol human begins there; give that too")
 
 
-def run_of(path: Path) -> Path:
-    """Return the folder of a run or an exported agent, given that folder or a file of tensors.
-
-    As `colobus.runs.exported.find_files`, which needs torch.
-    """
-    if path.suffix != TENSORS:
-        return path
-    return path.parent if is_run(path.parent) else path.parent.parent
-
-
 def check_source(run: Path) -> Path:
     """Return what `colobus.evaluation.agent.load` takes: a run, an exported folder, or a file.
 
     Raises:
         ColobusError: if it is none of these.
     """
-    if run.suffix == TENSORS and not run.is_file():
+    source = place_of(run)
+    if source.suffix == TENSORS and not source.is_file():
         raise ColobusError(f"{str(run)!r}: there is no such checkpoint")
-    check_run(run_of(run))
-    return run
+    check_run(find_files(source)[0])
+    return source
 
 
 @dataclass(frozen=True)

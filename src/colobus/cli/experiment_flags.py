@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import tyro
@@ -51,8 +50,7 @@ from colobus.nets.config import NetworkSettings
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.tracker import StopRule, TrackerSettings
 from colobus.runs.config import read_config
-from colobus.runs.exported import find_files
-from colobus.runs.folder import place_of
+from colobus.runs.folder import find_files
 from colobus.runtime.devices import Devices, is_gpu
 from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import usable_cores
@@ -128,7 +126,7 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     first = args[0] if args and not args[0].startswith("-") else ""
     env = value_of("--env", args)
     source = value_of("--from", args)
-    theirs = read_config(find_files(place_of(Path(source)))[0], given=("game",)) if source else None
+    theirs = read_config(find_files(source)[0], given=("game",)) if source else None
     name = first or env or default_game or (theirs.name if theirs else "pong" if asked else "")
     if not name:
         raise ColobusError(

@@ -14,7 +14,6 @@ from colobus.cli.evaluate import check_source
 from colobus.cli.flags import parse, print_json
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range
-from colobus.runs.folder import place_of
 
 if TYPE_CHECKING:
     from colobus.cli.display import Printer
@@ -58,8 +57,7 @@ def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Export, "export", args)
     _check(flags)
-    run = place_of(flags.run)
-    source = check_source(run)
+    source = check_source(flags.run)
     from colobus.cli.display import Printer
     from colobus.evaluation.agent import load
 
@@ -67,7 +65,7 @@ def main(args: Sequence[str]) -> int:
     agent = load(source, checkpoint=flags.checkpoint, log=printer.line)
     said: dict[str, Any] = {}
     if flags.onnx:
-        out = flags.out or run / "export" / f"{agent.checkpoint.steps}.onnx"
+        out = flags.out or source / "export" / f"{agent.checkpoint.steps}.onnx"
         said["onnx"] = _onnx(agent, out, printer)
     if flags.hub:
         said["hub"] = _hub(agent, source, flags.hub, flags, printer)

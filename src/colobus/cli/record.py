@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from colobus.cli.evaluate import AgentFlags, check_source, run_of
+from colobus.cli.evaluate import AgentFlags, check_source
 from colobus.cli.flags import parse, print_json
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import POSITIVE, Range
-from colobus.runs.folder import film_file, place_of
+from colobus.runs.folder import film_file, find_files
 
 if TYPE_CHECKING:
     from colobus.cli.display import Printer
@@ -55,9 +55,8 @@ def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Record, "record", args)
     _check(flags)
-    places = [place_of(run) for run in flags.runs]
-    sources = [check_source(place) for place in places]
-    runs = [run_of(place) for place in places]
+    sources = [check_source(run) for run in flags.runs]
+    runs = [find_files(source)[0] for source in sources]
     from colobus.cli.display import Printer
 
     printer = Printer(to_stderr=flags.json)

@@ -16,7 +16,7 @@ import numpy as np
 
 from colobus.algorithms.appo import APPO
 from colobus.cli.display import Printer, on_terminal
-from colobus.cli.evaluate import TENSORS, check_source, run_of
+from colobus.cli.evaluate import check_source
 from colobus.cli.experiment_flags import (
     ExperimentFlags,
     Wanted,
@@ -38,8 +38,7 @@ from colobus.nets.network import InputStatistics, Network
 from colobus.ops.flat import Layout
 from colobus.report.format import Table
 from colobus.runs.config import check_of, read_config
-from colobus.runs.exported import find_files
-from colobus.runs.folder import CHECKPOINTS, CONFIG, is_run, place_of, runs_in
+from colobus.runs.folder import CHECKPOINTS, CONFIG, TENSORS, find_files, is_run, place_of, runs_in
 from colobus.runtime.graph import Node, RoleGraph
 from colobus.runtime.groups import (
     UNKNOWN,
@@ -188,9 +187,9 @@ def settings_of(path: Path, args: Sequence[str]) -> Wanted:
     Raises:
         ColobusError: if it is no run, or a flag asks for another setting.
     """
-    check_source(path)
-    config = read_config(run_of(path))
-    check_game(config, run_of(path) / CONFIG)
+    folder, _ = find_files(check_source(path))
+    config = read_config(folder)
+    check_game(config, folder / CONFIG)
     base = config.experiment
     flags = parse_onto(Show, "show", args, base, stop=base.stop)
     alone = {"--env": flags.env, "--algorithm": flags.algorithm_class, "--cores": flags.cores}

@@ -112,11 +112,9 @@ class Play(AgentFlags):
 def play(args: Sequence[str]) -> int:
     """Run the command until Ctrl-C; return its exit code."""
     flags = parse(Play, "play", args)
-    from colobus.runs.folder import place_of
-
     if flags.keep and not flags.human:
         raise ColobusError(f"--keep {flags.keep}: has an effect only with --human")
-    source = check_source(place_of(flags.run))
+    source = check_source(flags.run)
     server = server_for("play")
     from colobus.evaluation.agent import load
     from colobus.page.live import LiveGame, serve_game

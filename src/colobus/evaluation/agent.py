@@ -26,8 +26,8 @@ from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
 from colobus.runs.best import pick_checkpoint
 from colobus.runs.config import check_of, read_config
-from colobus.runs.exported import find_files, unpacked
-from colobus.runs.folder import CONFIG, place_of
+from colobus.runs.exported import unpacked
+from colobus.runs.folder import CONFIG, find_files
 from colobus.runtime.devices import CPU, find_device
 from colobus.training.start import check_frames, check_game, statistics_of
 
@@ -445,7 +445,7 @@ def load(
             another number of actions for it.
     """
     place = find_device(device)
-    folder, file = find_files(place_of(Path(run)))
+    folder, file = find_files(run)
     own = {"game": make_env, "own_torso": own_torso, "own_heads": own_heads}
     config = read_config(folder, trust, [name for name, made in own.items() if made is not None])
     experiment = _with_own(config.experiment, make_env, own_torso=own_torso, own_heads=own_heads)

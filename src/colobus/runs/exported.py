@@ -6,17 +6,12 @@ and a JSON with counters and checksums. Nothing is in them that only training ne
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Literal
 
 import torch
 
 from colobus.core.checkpoint import Checkpoint
 from colobus.core.errors import ColobusError
-
-MODEL = "model.safetensors"
-"""File of the weights in an exported folder."""
 
 Weights = Literal["float32", "int8"]
 """How weights are exported; see `packed`."""
@@ -26,23 +21,6 @@ COUNTERS = ("games", "seconds", "score", "best", "parameters")
 
 LARGEST = 127
 """Largest absolute value of a rounded weight."""
-
-
-def is_exported(folder: Path) -> bool:
-    """Return whether a folder is that of an exported agent."""
-    return os.path.isfile(folder / MODEL)
-
-
-def find_files(path: Path) -> tuple[Path, Path | None]:
-    """Return the folder with ``config.json`` and the file of weights for what `load` takes.
-
-    The file is None for a run: it has one for each checkpoint.
-    """
-    if is_exported(path):
-        return path, path / MODEL
-    if path.suffix != ".safetensors":
-        return path, None
-    return (path.parent if path.name == MODEL else path.parent.parent), path
 
 
 def packed(checkpoint: Checkpoint, weights: Weights = "float32") -> Checkpoint:

@@ -46,8 +46,11 @@ OWN = {CHECKPOINTS, BUFFERS, EVALUATIONS, VIDEOS, TENSORBOARD, METRICS, EPISODES
 OWN |= {PULSE, TRACKED, WANDB}
 """What may lie in the folder of a run that was killed while it began."""
 
-EVALUATION = "evaluation.json"
-"""The evaluation of an exported agent."""
+EVALUATION, MODEL = "evaluation.json", "model.safetensors"
+"""The evaluation and the weights of an exported agent."""
+
+TENSORS = ".safetensors"
+"""How the names of checkpoints end."""
 
 PREFIX = "zoo:"
 """How a trained agent in the folder ``zoo`` of a clone is named, such as ``zoo:pong``."""
@@ -235,3 +238,19 @@ def place_of(run: Path) -> Path:
         f"{said}: the zoo is not here, only clones of Colobus's repository have it, in their "
         "folder zoo; name the folder of an agent instead"
     )
+
+
+def find_files(source: str | Path) -> tuple[Path, Path | None]:
+    """Return the folder with ``config.json`` and the file of weights for what `load` takes.
+
+    The file is None for a run: it has one for each checkpoint.
+
+    Raises:
+        ColobusError: if the zoo is asked for an agent that it has not.
+    """
+    path = place_of(Path(source))
+    if os.path.isfile(path / MODEL):
+        return path, path / MODEL
+    if path.suffix != TENSORS:
+        return path, None
+    return (path.parent if path.name == MODEL else path.parent.parent), path

@@ -15,8 +15,8 @@ from colobus.experiment.check import differing
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
 from colobus.runs.config import Config, check_of, read_config
-from colobus.runs.exported import find_files, unpacked
-from colobus.runs.folder import place_of
+from colobus.runs.exported import unpacked
+from colobus.runs.folder import find_files
 
 SEEN = ("size", "colour", "downscale", "frame_skip")
 """Settings of a game that decide what an agent sees."""
@@ -102,7 +102,7 @@ def read_weights(source: str | Path, log: Callable[[str], None]) -> Weights:
     """
     from colobus.runs.best import pick_checkpoint
 
-    folder, file = find_files(place_of(Path(source)))
+    folder, file = find_files(source)
     config = read_config(folder, given=("game",))
     if file is None:
         _, checkpoint = pick_checkpoint(folder, "", check_of(config), log)

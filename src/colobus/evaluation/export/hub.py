@@ -27,8 +27,8 @@ from colobus.evaluation.protocols import Evaluation
 from colobus.evaluation.scores import plain
 from colobus.experiment.settings import algorithm_name
 from colobus.runs.config import Config, read_config
-from colobus.runs.exported import MODEL, Weights, find_files, packed
-from colobus.runs.folder import CONFIG, EVALUATION
+from colobus.runs.exported import Weights, packed
+from colobus.runs.folder import CONFIG, EVALUATION, MODEL, find_files
 
 GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "replay", "stop")
 """Groups of settings that the card shows: those that decide what is learned."""
