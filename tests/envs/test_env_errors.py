@@ -224,18 +224,22 @@ def test_a_reset_without_seed_is_told_and_without_options_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("at", "change", "said"),
     [
-        (lambda rewards: rewards[:, None], ""),
-        (lambda rewards: rewards[:1], r"vectors\S*: its rewards are \[1\], must be \[2\]"),
-        (lambda rewards: rewards * np.nan, r"vectors\S*: game 0 of 2, step 1: its reward has nan"),
+        *((at, lambda values: values[:, None], "") for at in (1, 2, 3)),
+        (0, lambda seen: seen[:1], r"vectors\S*: its observations are 1, must be 2"),
+        (1, lambda rewards: rewards[:1], r"vectors\S*: its rewards are \[1\], must be \[2\]"),
+        (2, lambda ends: ends[:1], r"vectors\S*: its terminations are \[1\], must be \[2\]"),
+        (3, lambda cuts: cuts[0], r"vectors\S*: its truncations are \[\], must be \[2\]"),
+        (1, lambda gained: gained * np.nan, r"vectors\S*: game 0 of 2, step 1: its reward has nan"),
     ],
 )
-def test_rewards_of_vectors(change: Any, said: str) -> None:
+def test_what_a_step_of_vectors_gives_is_of_all_games(at: int, change: Any, said: str) -> None:
     class Vectors(SyncVectorEnv):
         def step(self, actions: Any) -> Any:
-            seen, rewards, *rest = super().step(actions)
-            return seen, change(rewards), *rest
+            found: list[Any] = [*super().step(actions)]
+            found[at] = change(found[at])
+            return tuple(found)
 
     def vectors(num_envs: int) -> Any:
         return Vectors([gym_toys.walk] * num_envs)
@@ -245,6 +249,17 @@ def test_rewards_of_vectors(change: Any, said: str) -> None:
         return
     with pytest.raises(ColobusError, match=said):
         play(vectors)
+
+
+def test_a_vector_may_have_no_metadata_and_no_mode_of_its_own() -> None:
+    def vectors(num_envs: int, metadata: Any = None) -> Any:
+        made = SyncVectorEnv([gym_toys.walk] * num_envs)
+        made.metadata = metadata
+        return made
+
+    assert play(lambda num_envs: vectors(num_envs), 1).count == 2
+    with pytest.raises(ColobusError, match="its autoreset_mode is 'next', must be an Autoreset"):
+        play(lambda num_envs: vectors(num_envs, {"autoreset_mode": "next"}))
 
 
 def test_what_cannot_be_made_is_one_line() -> None:

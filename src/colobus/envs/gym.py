@@ -121,7 +121,12 @@ class GymGames:
                 f"environment {name!r}: its function was asked for {self.count} games and made "
                 f"{self._envs.num_envs}"
             )
-        own = self._envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._metadata = self._envs.metadata or {}
+        own = self._metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        if own not in [*AutoresetMode, *(each.value for each in AutoresetMode)]:
+            raise ColobusError(
+                f"environment {name!r}: its autoreset_mode is {own!r}, must be an AutoresetMode"
+            )
         self._mode = AutoresetMode(own)
         kinds = {kind.__name__ for kind in type(self._envs.unwrapped).__mro__}
         self._begins_anew = self._mode != AutoresetMode.SAME_STEP or not ANEW.isdisjoint(kinds)
@@ -133,7 +138,7 @@ class GymGames:
         self._allowed: Bools | None = None  # bool[B, A], if infos of a vector say what is allowed
         if self._vector and self._fit.is_masked and self._fit.mask is None:
             self._allowed = np.ones((self.count, self.actions), dtype=np.bool_)
-        self.rate = int(self._envs.metadata.get("render_fps") or RATE)
+        self.rate = int(self._metadata.get("render_fps") or RATE)
 
     def reset(self) -> Frames:
         """Start all games; return the first frames [B, H, W].
@@ -170,12 +175,14 @@ class GymGames:
         infos = infos if isinstance(infos, dict) else {}  # a wrapper may make a list of them
         if "final_observation" in infos:  # its name until Gymnasium 1.0
             infos = {"final_obs": infos["final_observation"], **infos}
-        if "final_obs" in infos and "autoreset_mode" not in self._envs.metadata:
+        if "final_obs" in infos and "autoreset_mode" not in self._metadata:
             self._mode, self._begins_anew = AutoresetMode.SAME_STEP, False  # it says so only now
         at_once = np.array(infos.get(AT_ONCE, self._none()))  # and the next game has begun
-        terminated: Bools = np.array(ends, dtype=np.bool_) & ~idle | at_once
-        truncated: Bools = np.array(cuts, dtype=np.bool_) & ~idle & ~terminated
-        rewards: Floats = np.where(idle, np.float32(0.0), self._rewards(gained))
+        gains = self._each("rewards", gained, np.float32)
+        self._check_finite("reward", gains)
+        terminated: Bools = self._each("terminations", ends, np.bool_) & ~idle | at_once
+        truncated: Bools = self._each("truncations", cuts, np.bool_) & ~idle & ~terminated
+        rewards: Floats = np.where(idle, np.float32(0.0), gains)
         frames = self._frames(observations, infos)
         if self._mode == AutoresetMode.SAME_STEP and truncated.any() and "final_obs" not in infos:
             self._begins_anew = False
@@ -271,26 +278,27 @@ class GymGames:
             given = infos.get(MASK, self._allowed)
             for game in np.flatnonzero(infos.get(f"_{MASK}", ~self._none())):
                 self._allowed[game] = self._fit.does.allowed(given[game])
-        return self._checked(observations, self._allowed)
+        frames = self._checked(observations, self._allowed)
+        if len(frames) != self.count:
+            raise ColobusError(
+                f"{self._name}: its observations are {len(frames)}, must be {self.count}"
+            )
+        return frames
 
     def _checked(self, observations: Any, allowed: Bools | None) -> Frames:
         """Return frames of observations and of what infos allow; they must be finite."""
-        if self._vector:
-            frames = self._fit.frames(observations, allowed)
-        else:
-            frames = np.array(observations)
+        frames = self._fit.frames(observations, allowed) if self._vector else np.array(observations)
         self._check_finite("observation", frames)
         return frames
 
-    def _rewards(self, gained: Any) -> Floats:
-        """Return rewards float32[B]."""
-        rewards: Floats = np.array(gained, dtype=np.float32)
-        if rewards.size != self.count:
+    def _each(self, what: str, given: Any, kind: Any) -> Any:
+        """Return an array [B] of what a step gives for each game."""
+        values = np.array(given, dtype=kind)
+        if values.size != self.count:
             raise ColobusError(
-                f"{self._name}: its rewards are {list(rewards.shape)}, must be [{self.count}]"
+                f"{self._name}: its {what} are {list(values.shape)}, must be [{self.count}]"
             )
-        self._check_finite("reward", rewards)
-        return rewards.reshape(self.count)
+        return values.reshape(self.count)
 
     def _check_finite(self, what: str, array: Frames) -> None:
         """Raise ColobusError if a number is infinite or none."""

@@ -47,9 +47,9 @@ class Environment(NamedTuple):
         return self.frame_shape
 
 
-def _own(games: type[CatchGames | CatchPairGames], make: MakeGames, agents: int = 1) -> Environment:
+def _own(kind: type[CatchGames | CatchPairGames], make: MakeGames, agents: int = 1) -> Environment:
     """Return the line of a class of games."""
-    return Environment(make, games.action_names, games.frame_shape, agents, resume=games.resumed)
+    return Environment(make, kind.action_names, kind.frame_shape, agents, resume=kind.resumed)
 
 
 ENVIRONMENTS = {

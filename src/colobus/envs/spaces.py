@@ -335,15 +335,7 @@ def _choice(
         if not any(_is_below(each, key) for each in known):
             has = f"it has {_list(known)}" if any(known) else "they are no dictionary"
             raise ColobusError(f"--observe {observe}: {name} has no observation {key!r}; {has}")
-    chosen = [
-        (path, space)
-        for path, space in leaves
-        if (
-            any(_is_below(written(path), key) for key in keys)
-            if keys
-            else not _is_aside(path, space)
-        )
-    ]
+    chosen = [(path, space) for path, space in leaves if _is_seen(path, space, keys)]
     if not chosen:
         only = f"only {_list(known)}" if known else "nothing"
         raise ColobusError(f"{name}: it observes {only}; make numbers of it {OWN}")
@@ -358,10 +350,12 @@ def _choice(
     return chosen, [each for each in known if each not in names]
 
 
-def _is_aside(path: tuple[Any, ...], space: Space) -> bool:
-    """Return whether a part of a dictionary is not seen unless it is asked for."""
+def _is_seen(path: tuple[Any, ...], space: Space, keys: list[str]) -> bool:
+    """Return whether the agent sees an array: one of these keys, or all but masks and texts."""
+    if keys:
+        return any(_is_below(written(path), key) for key in keys)
     is_text = isinstance(space, spaces.Text) or np.dtype(space.dtype or object).kind == "U"
-    return bool(path) and (MASK in path or is_text)
+    return not (path and (MASK in path or is_text))
 
 
 def _is_below(path: str, key: str) -> bool:
