@@ -11,7 +11,6 @@ import av
 import pytest
 
 from colobus.core.checkpoint import write_checkpoint
-from colobus.core.errors import ColobusError
 from colobus.core.types import Version
 from colobus.evaluation import sidecar
 from colobus.evaluation.agent import Agent, load
@@ -257,8 +256,3 @@ def test_when_the_run_ends_nothing_more_is_done(
     assert results == []
     left = [path for name in ("eval", "videos") for path in (run / name).glob("*")]
     assert left == []
-
-
-def test_an_unknown_protocol_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ColobusError, match="unknown protocol 'dba3d'"):
-        Sidecar(tmp_path, True, False, print, never, protocol="dba3d")

@@ -1,9 +1,9 @@
 """A sidecar of a training: it evaluates or films checkpoints, in a process of low priority.
 
 It takes the newest complete checkpoint (or with ``every`` the oldest that is not done), plays full
-games with it by a named protocol or films it, counts the checkpoints that it skipped, and begins
-again. It only reads checkpoints, so training
-never waits for it. ``colobus follow`` is its command, `colobus.training.sidecars` starts it.
+games with it by `PROTOCOL` or films it, counts the checkpoints that it skipped, and begins again.
+It only reads checkpoints, so training never waits for it. ``colobus follow`` is its command,
+`colobus.training.sidecars` starts it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from colobus.runs.read import has_evaluation
 
 POLL_SECONDS = 1.0
 """Seconds between two listings of a run's checkpoints."""
+
+PROTOCOL = find_protocol("dba3c")
+"""Of the evaluations; films use its policy and stuck guard."""
 
 SEED = 1
 """Of the games and of sampled actions."""
@@ -60,13 +63,12 @@ class Sidecar:
         until: called about five times a second; once it returns True, work in progress is dropped
             without a trace.
         record_seconds: length of each film; it shows one game after another.
-        protocol: name in `protocols.PROTOCOLS`; films use its policy and stuck guard.
         evaluate_minutes: after so many an evaluation begins no further game (0: it plays all).
         every: do each checkpoint, the oldest first, and not only the newest.
 
     Raises:
-        ColobusError: if there is no such protocol. While it works, if the protocol does not suit
-            the game, or a film cannot be written.
+        ColobusError: while it works, if the protocol does not suit the game, or a film cannot be
+            written.
         OSError: while it works, if an evaluation cannot be written.
     """
 
@@ -78,18 +80,16 @@ class Sidecar:
         say: Callable[[dict[str, Any]], None],
         until: Callable[[], bool],
         record_seconds: float = 120.0,
-        protocol: str = "dba3c",
         evaluate_minutes: float = 0.0,
         every: bool = False,
     ) -> None:
-        find_protocol(protocol)
         self._folder = run / CHECKPOINTS
         self._report, self._run_ended = say, until
         self._jobs: list[_Job] = []
         if evaluate:
-            self._jobs.append(_EvaluationJob(run, protocol, evaluate_minutes))
+            self._jobs.append(_EvaluationJob(run, evaluate_minutes))
         if record:
-            self._jobs.append(_FilmJob(run, record_seconds, protocol))
+            self._jobs.append(_FilmJob(run, record_seconds))
         self._every = every
         self._seen: set[str] = set()
         self._listed_at = 0.0
@@ -210,17 +210,16 @@ class _Job(Protocol):
 class _EvaluationJob:
     kind = "evaluation"
 
-    def __init__(self, run: Path, protocol: str, minutes: float) -> None:
-        self._run, self._protocol, self._minutes = run, find_protocol(protocol), minutes or None
+    def __init__(self, run: Path, minutes: float) -> None:
+        self._run, self._minutes = run, minutes or None
 
     def is_done(self, steps: int) -> bool:
-        own = self._protocol
-        return has_evaluation(self._run, steps, own.name, own.episodes, SEED)
+        return has_evaluation(self._run, steps, PROTOCOL.name, PROTOCOL.episodes, SEED)
 
     def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
         evaluation = play_games(
             agent,
-            self._protocol.name,
+            PROTOCOL.name,
             seed=SEED,
             progress=lambda _done, _all: check_run(),
             minutes=self._minutes,
@@ -239,8 +238,8 @@ class _EvaluationJob:
 class _FilmJob:
     kind = "film"
 
-    def __init__(self, run: Path, seconds: float, protocol: str) -> None:
-        self._run, self._seconds, self._protocol = run, seconds, find_protocol(protocol)
+    def __init__(self, run: Path, seconds: float) -> None:
+        self._run, self._seconds = run, seconds
 
     def is_done(self, steps: int) -> bool:
         return film_file(self._run, steps).exists()
@@ -250,10 +249,10 @@ class _FilmJob:
             agent,
             film_file(self._run, agent.checkpoint.steps),
             self._seconds,
-            policy=self._protocol.policy,
+            policy=PROTOCOL.policy,
             progress=lambda _done, _all: check_run(),
             several=True,
-            stuck=self._protocol.stuck,
+            stuck=PROTOCOL.stuck,
         )
         found = {"score": film.score, "games": film.games, "seconds": film.seconds}
         return found, film.path
