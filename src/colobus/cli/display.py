@@ -322,11 +322,12 @@ def earlier_curve(folder: Path) -> Curve:
 
 
 def on_terminal(table: ReportTable) -> Table:
-    """Return a table as the terminal shows it: nothing in a cell is markup, or steers."""
-    found = Table(box=None, title=table.title, caption=table.caption)
-    found.title_justify = found.caption_justify = "left"
+    """Return a table as the terminal shows it: nothing in it is markup, or steers."""
+    title = Text(printable(table.title), "table.title", justify="left")
+    caption = Text(printable(table.caption), "table.caption", justify="left")
+    found = Table(box=None, title=title, caption=caption)
     for name, right in table.heads:
-        found.add_column(name, justify="right" if right else "left")
+        found.add_column(Text(name), justify="right" if right else "left")
     for row in table.rows:
         found.add_row(*(Text(printable(cell)) for cell in row))
     return found

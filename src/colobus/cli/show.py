@@ -177,8 +177,7 @@ def path_in(args: Sequence[str]) -> Path | None:
     path = place_of(Path(first))
     if not first or first.startswith("-") or first in PRESETS:
         return None
-    found = is_run(path) or runs_in(path)
-    return path if found or path.suffix == TENSORS else None
+    return path if is_run(path) or runs_in(path) or path.suffix == TENSORS else None
 
 
 def settings_of(path: Path, args: Sequence[str]) -> Wanted:
