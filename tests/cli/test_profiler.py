@@ -125,7 +125,7 @@ def test_what_is_inside_is_inside(pong: tuple[dict[str, Any], Path]) -> None:
     assert "push" in learner["publish"]
     assert "wait for experience" in learner["assemble"]
     assert "backward" in learner["aten::convolution_backward"]
-    assert learner["aten::_fused_adam_"] == {"optimizer step"}
+    assert "optimizer step" in learner["aten::_fused_adam_"]  # one may have begun before the trace
     assert "act" in parents_in(threads_in(pong[1])["actor-0"])["aten::conv2d"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,9 @@ def test_the_best_plays_where_the_newest_is_worse_than_the_interval(
     assert picked(run, 20) == picked(run, "00000020.safetensors") == (20, [])
 
 
-def test_a_score_of_few_games_is_none(run: Path) -> None:
-    add(run, 10, around(500.0)[:49])
+@pytest.mark.parametrize("scores", [around(500.0)[:49], [*around(500.0), math.nan, math.inf][2:]])
+def test_a_score_of_few_games_or_of_no_number_is_none(run: Path, scores: list[float]) -> None:
+    add(run, 10, scores)
     add(run, 20, around(77.6))
     assert picked(run) == (20, [])
     add(run, 30, [1.0])
@@ -165,6 +167,16 @@ def test_the_score_of_a_checkpoint_is_that_of_the_games_around_it() -> None:
     assert score.peak is not None
     assert score.peak[:3] == [2, 70, 70.5]
     assert score.peak[3] == pytest.approx((50 * 51 / 12) ** 0.5 / 50**0.5)
+
+
+@pytest.mark.parametrize("last", [math.nan, math.inf, -math.inf])
+def test_a_score_that_is_no_number_is_not_the_best(last: float) -> None:
+    score = Score({}, 0, by_round=False)
+    for number in range(2 * WINDOW):
+        score.add(Episode(0, 0, last, 1))
+        score.take(number)
+        score.mark(Version(0, number))
+    assert score.peak is None
 
 
 class Turning(gym_toys.Walk):

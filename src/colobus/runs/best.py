@@ -135,7 +135,7 @@ def _trained(about: Mapping[Path, About], last: About) -> Scores:
     found = {}
     for path, one in about.items():
         recent = one.counters.get("recent_scores", [])
-        if len(recent) >= WINDOW:
+        if len(recent) >= WINDOW and all(map(math.isfinite, recent)):
             error = stdev(recent) / math.sqrt(len(recent))
             found[path] = Measured(fmean(recent), error, f"in {len(recent)} games of training")
     peak = last.counters.get("peak") or []

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
@@ -197,8 +198,7 @@ class Score:
         """Take in the episodes that belong to the versions up to this one; return them."""
         taken, self._pending = self._pending, []
         if self._by_round:
-            exactly = self._exactly
-            rounds = exactly.update_schedule.rounds(version - exactly.origin.version)
+            rounds = self._exactly.update_schedule.rounds(version - self._exactly.origin.version)
             self._pending = [episode for episode in taken if episode.round >= rounds]
             taken = sorted(episode for episode in taken if episode.round < rounds)
         for episode in taken:
@@ -223,8 +223,8 @@ class Score:
 
     def _measure(self, version: Version) -> None:
         """Keep the score of a version's checkpoint if it is the best: ties are of the earlier."""
-        mean = fmean(self._recent)
-        if len(self._recent) == WINDOW and (self.peak is None or mean > self.peak[2]):
+        mean, best = fmean(self._recent), self.peak[2] if self.peak else -inf
+        if len(self._recent) == WINDOW and best < mean < inf:  # not nan
             self.peak = [*version, mean, stdev(self._recent) / WINDOW**0.5]
 
     def counters(self) -> dict[str, Any]:
