@@ -91,7 +91,7 @@ def table() -> Iterator[Plan]:
         yield Plan("dba3c-delay", "dba3c-pong", (1, 2, 3), cluster.delayed, asked)
 
     for name in ("dba3c-pong", "pong"):
-        asked = {"words": cluster.ON_RAY, "of": cluster.SECONDS}
+        asked = {"words": cluster.ON_RAY, "of": cluster.SECONDS, "since": "tensors without code"}
         yield Plan("ray-limit", name, (1,), cluster.share_of_limit, asked)
     for whom, name in cluster.FAILURES.items():
         for how in ("kill", "stop"):

@@ -6,7 +6,6 @@
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3 and 8
     python -m benchmarks.scaling simulate                       real learning in simulated time
     python -m benchmarks.scaling measure --nodes 3 4 8             after all that is committed
-    python -m benchmarks.scaling compare                           what was said beside it
     python -m benchmarks.scaling draw                              docs/pictures/scaling.png
 
 A node has a worker with one game, and half of the nodes (at most four) have a server, too; one
@@ -60,6 +59,9 @@ SEEDS, TUNING = (1, 2, 3), (101, 102, 103)
 RATES = tuple(round(float(rate), 5) for rate in np.geomspace(4e-3, 6.4e-2, 5))
 STEPS = 100_000
 """After which a run that has not reached the score is given up."""
+
+STEPS_MEASURED = 2_000
+"""The same on slow hosts, for each node. It is enough for a rate, and seldom for the score."""
 
 SETTLED = 0.3
 """Share of a run whose speed does not count."""
@@ -133,7 +135,8 @@ def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
     words += ["--workers", shape.workers, "--servers", shape.servers, "--games", shape.games]
     words += ["--quorum", shape.quorum, "--lr", algorithm.lr]
     words += ["--lr-end", algorithm.lr, "--anneal-steps", 0, "--seed", experiment.seed]
-    words += ["--steps", STEPS, "--until-score", SCORE, "--no-finish", "--on", "ray"]
+    words += ["--steps", STEPS_MEASURED * nodes, "--until-score", SCORE, "--no-finish"]
+    words += ["--on", "ray"]
     with slow(nodes, cpus=64.0) as hosts, ray_cluster(hosts, cpus=2) as cluster:
         for host in hosts:  # slow from here on: Ray's own start is not of the run
             host.limit(CPUS, LINK)
@@ -250,21 +253,32 @@ def predict() -> None:
     print(f"{PREDICTION}: commit it, then measure 3 and 8 hosts")
 
 
-def compare() -> None:
-    """Print what was predicted and simulated beside what was measured."""
-    said = json.loads(PREDICTION.read_text()) if PREDICTION.exists() else {}
-    simulated = medians("virtual")
-    for nodes, row in medians("measured").items():
-        for name, value in row.items():
-            told = [f"{nodes} hosts, {name}: measured {value:.3f}"]
-            for what, of in (
-                ("predicted", said.get(str(nodes))),
-                ("virtual", simulated.get(nodes)),
-            ):
-                if of:
-                    other = float(np.ravel(of[name])[0])
-                    told.append(f"{what} {other:.3f} ({(other - value) / (value or 1.0):+.1%})")
-            print(", ".join(told))
+def page() -> list[str]:
+    """Return the lines of a table: what was measured, and what was said about it before."""
+    every = json.loads(PREDICTION.read_text()) if PREDICTION.exists() else {}
+    kinds: dict[str, dict[int, Any]] = {kind: medians(kind) for kind in ("virtual", "measured")}
+    kinds["plan"] = {int(nodes): row for nodes, row in every.items() if nodes.isdecimal()}
+    lines = ["| nodes | versions/s | lag, 95 % | dropped |", "| --- | --- | --- | --- |"]
+    for nodes in sorted({nodes for found in kinds.values() for nodes in found}):
+        measured = kinds["measured"].get(nodes, {})
+        for kind, found in kinds.items():
+            if (row := found.get(nodes)) is None:
+                continue
+            cells = [f"{nodes}, {kind}"]
+            for name, form in (("versions", ".1f"), ("lag_95", ".1f"), ("dropped", ".3f")):
+                value = float(np.ravel(row[name])[0])
+                other = "" if kind == "measured" else off(value, measured.get(name))
+                cells.append(f"{value:{form}}{other}")
+            if kind == "measured":
+                rates = sorted(row["versions_per_s"] for row in rows(kind, nodes))
+                cells[1] += f" ({rates[0]:.1f} to {rates[-1]:.1f})"
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def off(value: float, measured: float | None) -> str:
+    """Return in words how far a value is from what was measured, if that is known."""
+    return f" ({value / measured - 1.0:+.0%})" if measured else ""
 
 
 def draw() -> None:
@@ -317,7 +331,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    steps = ("tune", "measure", "predict", "simulate", "compare", "draw")
+    steps = ("tune", "measure", "predict", "simulate", "draw")
     parser.add_argument("what", choices=steps)
     parser.add_argument("--nodes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
@@ -329,9 +343,8 @@ def main(args: Sequence[str] | None = None) -> int:
             add_rows("virtual", on_virtual(FITTED), nodes, [best_rate(nodes)], flags.seeds)
         else:
             add_rows("measured", on_slow_hosts, nodes, [best_rate(nodes)], flags.seeds)
-    whole = {"predict": predict, "compare": compare, "draw": draw}
-    if flags.what in whole:
-        whole[flags.what]()
+    if flags.what in ("predict", "draw"):
+        {"predict": predict, "draw": draw}[flags.what]()
     return 0
 
 
