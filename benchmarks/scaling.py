@@ -1,4 +1,4 @@
-"""Nodes against time to a score, simulated and measured; and whether the plan said what comes.
+"""Nodes against versions a second and time to a score: planned, simulated and measured.
 
     colobus bench dba3c-catch --games 1 --seconds 120 --costs benchmarks/results/scaling-costs.json
     python -m benchmarks.scaling tune                           a learning rate for each size
@@ -42,13 +42,14 @@ from colobus.training.on_virtual import Costs, read_costs
 ROWS = ROOT / "benchmarks" / "results" / "scaling.jsonl"
 COSTS = ROOT / "benchmarks" / "results" / "scaling-costs.json"
 FITTED = ROOT / "benchmarks" / "results" / "scaling-costs-fitted.json"
-"""The same costs, as many times as large as one and two slow hosts show."""
+"""The same costs times two factors, with which the plan is right about one and two slow hosts."""
 PREDICTION = ROOT / "benchmarks" / "results" / "scaling-prediction.json"
 PICTURE = ROOT / "docs" / "pictures" / "scaling.png"
 
-PRESET, SCORE, GAMES = "dba3c-catch", 0.9, 1
-"""Of a worker. With the eight of the preset a few dozen versions are enough at any number of
-nodes, and more nodes are of no use."""
+PRESET, SCORE = "dba3c-catch", 0.9
+
+GAMES = 1
+"""Of a worker. With the preset's eight a few dozen versions are enough at any number of nodes."""
 
 CPUS, LINK = 0.2, "20MB/s"
 """Of a slow host: CPUs, and bytes a second in each direction. Both are a sixtieth of a node of
@@ -76,14 +77,8 @@ one node of 12 cores, or 10 hours on one of 24."""
 def setting(nodes: int, lr: float, seed: int) -> Experiment:
     """Return the run on so many nodes."""
     experiment = colobus.preset(PRESET)
-    servers = min(max(nodes // 2, 1), 4)
-    shape = replace(
-        experiment.shape,
-        workers=nodes,
-        quorum=nodes - nodes // 8,
-        servers=servers,
-        games=GAMES,
-    )
+    servers, quorum = min(max(nodes // 2, 1), 4), nodes - nodes // 8
+    shape = replace(experiment.shape, workers=nodes, quorum=quorum, servers=servers, games=GAMES)
     assert isinstance(experiment.algorithm, A3C)
     algorithm = replace(experiment.algorithm, lr=lr, lr_end=lr, anneal_steps=0)
     stop = colobus.StopRule(steps=STEPS, until_score=SCORE)

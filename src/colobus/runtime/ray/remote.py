@@ -208,8 +208,8 @@ class OwnPauses:
     def around(self, began: float, seconds: float) -> float:
         """Return how long it paused in or before a wait that has just ended; 0 if hardly at all.
 
-        What was before the wait may have been a call to a frozen process, which has half of its
-        silence left then.
+        Up to 1.5 times the silence, time before the wait may have been a call to a frozen process:
+        half of the silence of it is no pause. Longer than that no call takes: all of it is one.
 
         Args:
             began: when the wait began.
@@ -219,7 +219,7 @@ class OwnPauses:
         slept, away = now - began - seconds, began - self._looked
         self._looked = now
         half = self._silence / 2
-        if away <= 3 * half:  # else longer than any call takes
+        if away <= 3 * half:
             away = max(away - half, 0.0)  # answers that came meanwhile are still to be taken
         return away + (slept if slept > half else 0.0)
 
