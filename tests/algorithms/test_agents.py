@@ -17,9 +17,8 @@ from colobus.evaluation.films.player import record
 from colobus.experiment.presets import PRESETS
 from colobus.nets.network import Network, NetworkSettings
 from colobus.roles.replay.queue import as_batch
-from conftest import make_net, random_trajectory, tuned
+from conftest import make_net, random_trajectory
 from helpers.learning import QUIET, learn
-from helpers.outcomes import assert_same, inline, threads
 
 WIDTH, LENGTH = 16, 6
 HEADS = {"policy": 3, "value": 1}
@@ -97,12 +96,3 @@ def test_two_agents_learn_evaluate_and_are_filmed(experiment: Any, tmp_path: Pat
     film = record(agent, tmp_path / "pair.gif", seconds=15.0, policy="greedy", several=True)
     assert film.games == 10
     assert film.score >= 5.0
-
-
-def test_inline_and_threads_give_the_same_run_bit_for_bit() -> None:
-    rounds = 512 + 4 * 2 * 512  # a round has two agents' steps
-    experiment = replace(
-        SEPARATE, deterministic=True, stop=replace(SEPARATE.stop, steps=rounds, until_score=None)
-    )
-    experiment = replace(experiment, algorithm=tuned(experiment, advantage="vtrace"))
-    assert_same(inline(experiment), threads(experiment))

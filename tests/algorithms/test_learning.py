@@ -26,10 +26,6 @@ pytestmark = pytest.mark.slow
 
 CATCH = PRESETS["catch"]
 WAYS: dict[str, dict[str, Any]] = {
-    "deterministic, vtrace": {
-        "deterministic": True,
-        "algorithm": tuned(CATCH, advantage="vtrace"),
-    },
     "deterministic, rmsprop, three servers": {
         "deterministic": True,
         "shape": replace(CATCH.shape, servers=3),

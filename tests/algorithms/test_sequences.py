@@ -98,15 +98,6 @@ def test_a_batch_is_evaluated_with_other_parameters() -> None:
     assert all(torch.equal(p, before[name]) for name, p in net.named_parameters())
 
 
-def test_a_lost_life_resets_nothing() -> None:
-    net, batch = recurrent_net(), make_batch()
-    observations = Observations(net, batch.frames, batch.ages)
-    lives = batch._replace(terminated=torch.zeros_like(batch.terminated))
-    found, other = (evaluate(net, observations, b, 100, SEQUENCE) for b in (batch, lives))
-    assert (batch.terminated & (batch.ages[:, 1:] > 0)).any()
-    assert torch.equal(found.outputs["policy"], other.outputs["policy"])
-
-
 def test_every_minibatch_says_what_the_whole_batch_said() -> None:
     """At equal parameters a sequence from its state gives what the window gave."""
     net, batch = recurrent_net(), make_batch()

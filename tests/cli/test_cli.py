@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from colobus import __version__
 from colobus.algorithms.a3c import A3C
 from colobus.algorithms.appo import APPO
 from colobus.cli.bench import table_of
@@ -27,7 +26,7 @@ from colobus.cli.evaluate import table_beside
 from colobus.cli.experiment_flags import ExperimentFlags as Settings
 from colobus.cli.experiment_flags import parse_onto, resolve
 from colobus.cli.interrupts import NAMES
-from colobus.cli.main import COMMANDS, run
+from colobus.cli.main import run
 from colobus.cli.train import Train
 from colobus.core.errors import ColobusError
 from colobus.core.types import Version
@@ -35,7 +34,7 @@ from colobus.envs.api import GameSettings
 from colobus.evaluation.protocols import PROTOCOLS, Evaluation, PlayedGame
 from colobus.evaluation.scores import compare
 from colobus.experiment.check import check
-from colobus.experiment.presets import FAMILIES, NOTES, PRESETS, TARGETS, preset
+from colobus.experiment.presets import FAMILIES, NOTES, PRESETS, preset
 from colobus.experiment.settings import flag, groups_of
 from colobus.roles.tracker import StopRule
 from colobus.runs.folder import free_folder
@@ -99,11 +98,6 @@ def test_a_signal_while_modules_are_imported_ends_the_command_with_a_line(
     process.send_signal(getattr(signal, name))
     assert finish(process) == (128 + getattr(signal, name), "", "colobus: stopped\n")
     assert not (tmp_path / "run").exists()
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"colobus {__version__}\n"
 
 
 MISTAKES = {
@@ -257,18 +251,6 @@ def test_a_file_or_an_impossible_place_is_no_out_folder(
     assert "--out /proc/none: cannot be made: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_fits_the_terminal(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    game = ["pong"] if command in ("train", "show", "bench") else []
-    assert run([command, *game, "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[0].startswith(f"usage: colobus {command} ")
-
-
 def test_every_setting_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_onto(Train, "train", ["--help-all"], PRESETS["pong"], StopRule())
@@ -392,11 +374,17 @@ def test_an_algorithms_own_flags_are_known_for_its_presets(
     assert {"--clip", "--epochs", "--kl"} & shown[0] == set()
 
 
-@pytest.mark.parametrize("game", TARGETS)
-def test_auto_is_the_published_target_of_the_game(game: str) -> None:
+@pytest.mark.parametrize(
+    ("game", "target"),
+    [
+        *(("breakout", 300), ("pong", 10), ("riverraid", 4000), ("seaquest", 1830)),
+        ("space_invaders", 700),
+    ],
+)
+def test_auto_is_the_published_target_of_the_game(game: str, target: float) -> None:
     words = [game, "--until-evaluated", "auto", "--evaluator"]
     stop = resolve(Settings, "train", words).experiment.stop
-    assert stop == StopRule(until_evaluated=TARGETS[game])
+    assert stop == StopRule(until_evaluated=target)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0, 0.0])
@@ -574,18 +562,6 @@ def test_a_game_without_published_scores_is_one_sentence(
     said = capsys.readouterr()
     assert json.loads(said.out)["compare"] == []
     assert "no published scores for catch" in said.err
-
-
-@pytest.mark.slow
-def test_record_films_into_the_run(
-    trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = trained[0]
-    assert run(["record", str(folder), "--seconds", "2", "--out", str(folder / "a.gif")]) == 0
-    assert (folder / "a.gif").read_bytes()[:6] == b"GIF89a"
-    assert run(["record", str(folder), "--seconds", "2"]) == 0
-    assert len(list((folder / "videos").glob("*.mp4"))) == 1
-    assert "the game was over" in capsys.readouterr().out
 
 
 def test_show_counts_roles_and_memory_and_starts_nothing(

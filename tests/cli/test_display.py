@@ -143,12 +143,7 @@ ROLES = [
 
 
 def test_the_panel_says_everything_and_fits() -> None:
-    to, file = printer(terminal=True)
-    with Display("pong · runs/pong-1", StopRule(steps=1_000_000, until_score=18.0), to) as shown:
-        shown.watch(Status(steps=411_000, seconds=242.0), [])
-        shown.watch(full_status(), ROLES)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
-    last = text.split("╭")[-1]
+    lines = shown_at(90, 30, full_status(), StopRule(steps=1_000_000, until_score=18.0))
     for words in (
         "pong · runs/pong-1",
         "of the way to a score of 18 · about 0:0",
@@ -159,8 +154,8 @@ def test_the_panel_says_everything_and_fits() -> None:
         "newest checkpoint: 00000412",
         "┤",
     ):
-        assert words in last, words
-    assert max(len(line) for line in last.splitlines()) <= 90
+        assert words in "\n".join(lines), words
+    assert max(map(len, lines)) <= 90
 
 
 def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,21 +231,15 @@ def test_workers_in_words() -> None:
 
 
 def test_the_panel_of_workers_says_how_they_are_doing_and_fits() -> None:
-    to, file = printer(terminal=True)
-    rule = StopRule(steps=1_000_000, until_evaluated=300.0)
-    with Display("dba3c-pong · runs/dba3c-pong-1", rule, to) as shown:
-        shown.watch(Status(steps=411_000, seconds=242.0), [])
-        shown.watch(bundled_status(), ROLES)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
-    last = text.split("╭")[-1]
+    lines = shown_at(90, 30, bundled_status(), StopRule(steps=1_000_000, until_evaluated=300.0))
     for words in (
         "430,080 steps · 4:12 · 1,908 datapoints/s",
         "· 812 games · evaluated 17.28 of 300",
         "3 of 4 workers active · 7.5 % of gradients dropped",
         "at most 4:58 left",
     ):
-        assert words in last, words
-    assert max(len(line) for line in last.splitlines()) <= 90
+        assert words in "\n".join(lines), words
+    assert max(map(len, lines)) <= 90
 
 
 def test_the_plain_line_of_workers() -> None:
@@ -269,8 +258,11 @@ def test_the_plain_line_of_workers() -> None:
 def test_progress_counts_on_a_terminal_and_is_one_line_elsewhere() -> None:
     to, file = printer(terminal=True)
     with to.progress("playing", "games") as report:
+        report(0, 50)
         report(20, 50)
-    assert "20 of 50 games" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    assert "of 1 games" not in said  # nothing before it knows of how many
+    assert "20 of 50 games" in said
     to, file = printer(terminal=False)
     with to.progress("playing", "games") as report:
         report(20, 50)

@@ -17,9 +17,14 @@ from helpers.players import write_run
 
 @pytest.mark.parametrize("ask", ["--help", "--help-all"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_default_is_none(command: str, ask: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_fits_the_terminal_and_no_default_is_none(
+    command: str, ask: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert run([command, ask]) == 0
-    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    text = " ".join(shown.replace("│", " ").split())
     assert text.startswith(f"usage: colobus {command} ")
     for empty in ("(default: None)", "(default: )", "(default: '')"):
         assert empty not in text

@@ -236,21 +236,6 @@ def test_on_ray_without_ray_leaves_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_while_processes_are_started_it_says_what_it_waits_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def starting(*arguments: Any, **_: object) -> None:
-        watch = arguments[4]
-        watch(Status(), [])  # as `train` calls it until all processes are there
-        raise colobus.ColobusError("that is enough")
-
-    monkeypatch.setattr("colobus.cli.train.train", starting)
-    monkeypatch.setattr("colobus.training.outlook.FIRST_SECONDS", 0.0)
-    assert run(["train", "catch", "--on", "ray", "--out", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().out
-    assert "before the first update · waiting for the processes of the run" in said
-
-
 def test_a_refusal_after_the_first_line_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -297,17 +282,6 @@ def test_no_score_is_called_the_mean_of_no_games() -> None:
     many = Status(steps=9_000, seconds=65.0, games=70, score=1.0)
     assert how_it_went(many).endswith("mean score of the last 50 games: 1.00")
     assert how_it_went(Status(games=1, score=1.0)).endswith("score of the last game: 1.00")
-
-
-def test_a_bar_counts_nothing_before_it_knows_of_how_many() -> None:
-    file = io.StringIO()
-    printer = Printer(console=Console(file=file, force_terminal=True, width=90, height=30))
-    with printer.progress("playing 50 games", "games") as report:
-        report(0, 50)
-        report(20, 50)
-    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
-    assert "of 1 games" not in said
-    assert "20 of 50 games" in said
 
 
 def test_the_next_commands_begin_with_what_started_this_one(

@@ -59,6 +59,7 @@ def test_several_games_of_a_run_are_in_one_picture(
     assert run(["record", str(folder), "--grid", "4", "--seed", "7", "--gif"]) == 0
     said = capsys.readouterr().out
     assert [f"seed {seed}: score" in said for seed in (7, 8, 9, 10)] == [True] * 4
+    assert said.count("the game was over") == 4
     assert size(folder / "videos" / "1000-grid.gif") == (2 * 240 + 6, 2 * 264 + 6)
 
 

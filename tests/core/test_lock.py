@@ -15,7 +15,6 @@ import pytest
 
 from colobus.core.errors import ColobusError
 from colobus.core.files import LOCK, locked, read_lines, whole_file, write_whole
-from colobus.runs.curves import read_metrics
 
 HOLDER = """
 import sys, time
@@ -119,13 +118,6 @@ def test_lines_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"steps": 1}\n[]\n{"st\xff\n{"steps": 2}\n{"steps": 3')
     assert read_lines(path) == [{"steps": 1}, {"steps": 2}]
-
-
-def test_metrics_leave_out_what_a_resumed_run_lost(tmp_path: Path) -> None:
-    steps = (100, 200, 300, 250, 350)
-    lines = [f'{{"steps": {step}, "seconds": 1, "score": null}}\n' for step in steps]
-    (tmp_path / "metrics.jsonl").write_text("".join([*lines, '{"score": 1.0}\n']))
-    assert [row["steps"] for row in read_metrics(tmp_path)] == [100, 200, 250, 350]
 
 
 def test_two_that_write_the_same_file_do_not_meet(tmp_path: Path) -> None:

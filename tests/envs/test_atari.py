@@ -13,12 +13,11 @@ from ale_py import Action, ALEVectorInterface
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes, Ints
 from colobus.envs import atari
-from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings
 from colobus.envs.atari import AtariGames
 from colobus.envs.frames import FrameStack
 from colobus.envs.make import make_games
-from helpers.players import memory_reader, raw_step, raw_vector
+from helpers.players import raw_step, raw_vector
 
 BREAKOUT = GameSettings(game="breakout")
 SEEDS = game_seeds(1, "test", 3)
@@ -180,19 +179,6 @@ def test_colour_changes_the_frames_and_nothing_else() -> None:
 
 
 @pytest.mark.slow
-def test_rewards_are_raw() -> None:
-    """A pellet of Ms. Pac-Man is worth 10."""
-    games = AtariGames(GameSettings(game="ms_pacman"), SEEDS)
-    games.reset()
-    rng = np.random.default_rng(1)
-    rewards = np.stack([games.step(rng.integers(9, size=3)).rewards for _ in range(200)])
-    assert rewards.dtype == np.float32
-    assert rewards.max() >= 10
-    assert set(np.unique(rewards % 10)) == {0}
-    assert (rewards.sum(axis=0) >= 50).all()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("colour", [False, True])
 def test_steps_may_be_kept(colour: bool) -> None:
     """No array of a step is a view of a buffer that a later step writes again."""
@@ -204,45 +190,6 @@ def test_steps_may_be_kept(colour: bool) -> None:
         copies.append([field.tobytes() for field in kept[-1] if field is not None])
     for step, copy in zip(kept, copies, strict=True):
         assert [field.tobytes() for field in step if field is not None] == copy
-
-
-@pytest.mark.slow
-def test_sticky_actions_make_the_game_random() -> None:
-    """Without them and without no-ops two seeds play the same game, with them they do not."""
-
-    def play(sticky: float) -> np.ndarray:
-        games = AtariGames(GameSettings(game="breakout", sticky=sticky, noop_max=0), SEEDS)
-        frames = [games.reset()]
-        rng = np.random.default_rng(0)
-        actions = rng.integers(games.actions, size=60)
-        return np.stack([*frames, *(games.step(np.full(3, a)).frames for a in actions)])
-
-    sure, sticky = play(0.0), play(0.25)
-    for a, b in combinations(range(3), 2):
-        np.testing.assert_array_equal(sure[:, a], sure[:, b])
-        assert not np.array_equal(sticky[:, a], sticky[:, b])
-    np.testing.assert_array_equal(play(0.25), sticky)
-
-
-@pytest.mark.slow
-def test_sticky_actions_repeat_with_their_probability() -> None:
-    """After one frame of LEFT the emulator's memory says if LEFT or the NOOP before was done."""
-
-    read = memory_reader("breakout")
-
-    def paddle(game: AleGame, action: str) -> int:
-        game.reset()
-        game.step(game.action_names.index(action))
-        return read(game)[70]
-
-    settings = GameSettings(game="breakout", noop_max=0, frame_skip=1)
-    sure, sticky = AleGame(settings, 5), AleGame(replace(settings, sticky=0.25), 5)
-    moved, stayed = paddle(sure, "LEFT"), paddle(sure, "NOOP")
-    assert moved != stayed
-    tries = 300
-    places = [paddle(sticky, "LEFT") for _ in range(tries)]
-    assert set(places) == {moved, stayed}
-    assert abs(places.count(stayed) / tries - 0.25) < 3 * np.sqrt(0.25 * 0.75 / tries)
 
 
 def test_action_sets() -> None:
@@ -306,13 +253,6 @@ def test_no_two_actors_have_a_common_first_stack() -> None:
         assert sum(np.array_equal(x, y) for x, y in zip(a, b, strict=True)) <= 1
         met += shared(a, b)
     assert met < 10  # of 6 pairs x 5 games; 4.6 is expected by chance, 24 with neighbouring seeds
-
-
-@pytest.mark.slow
-def test_neighbouring_integer_seeds_would_share_all_games_but_one() -> None:
-    """Why `game_seeds` mixes: ale-py's own way of seeding a vector, s, s + 1, s + 2 …"""
-    one, two = first_frames(np.arange(1, 1 + GAMES)), first_frames(np.arange(2, 2 + GAMES))
-    assert shared(one, two) >= GAMES - 1
 
 
 def frame(value: int) -> Bytes:

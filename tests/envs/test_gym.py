@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import ale_py
@@ -22,7 +21,6 @@ from colobus.envs.make import parse_game
 from colobus.envs.single import fit
 from conftest import stand_in
 from helpers import gym_toys
-from helpers.players import make_agent
 
 COUNT, STEPS = 3, 60
 SEEDS: Ints = np.array([11, 12, 13])
@@ -154,16 +152,6 @@ def test_an_environment_without_pictures_says_so() -> None:
     assert (games.picture()[0, :3, 0].tolist(), games.rate) == ([200, 0, 0], 10)
 
 
-def test_modules_are_found_in_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
-    (tmp_path / "my_own_environment.py").write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*__import__("sys").path])
-    assert fit("my_own_environment:make").actions == 2
-
-
 gymnasium.register_envs(ale_py)
 
 # Gymnasium calls every environment but the newest version out of date, in a warning
@@ -212,36 +200,6 @@ def test_first_stack_is_black_but_for_its_newest_frame() -> None:
     assert not stack[:3].any()
     np.testing.assert_array_equal(stack[3], game.reset())
     env.close()
-
-
-@pytest.mark.parametrize("policy", ["sampled", "greedy"])
-@pytest.mark.parametrize("name", NAMES)
-def test_an_agent_plays_in_a_gymnasium_environment(name: str, policy: Any) -> None:
-    agent = make_agent(GameSettings(game="pong"))
-    env = make(name)
-    assert env.action_space.n == agent.actions
-    stack, _ = env.reset(seed=1)
-    assert (stack.shape, stack.dtype) == ((4, 42, 42), np.uint8)
-    taken = set()
-    for _ in range(30):
-        action = agent.act(stack, policy)
-        assert env.action_space.contains(action)
-        stack = env.step(action)[0]
-        taken.add(int(action))
-    assert policy == "greedy" or len(taken) > 1
-    env.close()
-
-
-def test_an_agent_plays_in_a_vector_of_gymnasium_environments() -> None:
-    agent = make_agent(GameSettings(game="pong"))
-    envs = gymnasium.vector.SyncVectorEnv([lambda: make("ALE/Pong-v5")] * 2)
-    stacks, _ = envs.reset(seed=1)
-    for _ in range(5):
-        actions = agent.act(stacks)
-        assert actions.shape == (2,)
-        assert envs.action_space.contains(actions)
-        stacks = envs.step(actions)[0]
-    envs.close()
 
 
 @pytest.mark.parametrize("name", ["doors_by_key", "doors_by_info", "many_doors"])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -65,15 +62,6 @@ def test_a_seed_repeats_the_sampled_actions() -> None:
     own = torch.Generator().manual_seed(5)
     np.testing.assert_array_equal(agent.act(seen, random=own), first)
     np.testing.assert_array_equal(agent.act(seen), second)  # the agent's own was not touched
-
-
-def test_one_observation_gives_one_action() -> None:
-    agent, seen = make_agent(), stacks(3)
-    together = agent.act(seen, "greedy")
-    for i in range(3):
-        action = agent.act(seen[i], "greedy")
-        assert action.shape == ()
-        assert action == together[i]
 
 
 def test_observations_need_not_be_contiguous() -> None:
@@ -165,13 +153,6 @@ def test_an_agent_computes_in_float32_whatever_the_run_used() -> None:
     assert not any(parameter.requires_grad for parameter in agent.net.parameters())
 
 
-def edit_config(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    path = run / "config.json"
-    data = json.loads(path.read_text())
-    change(data)
-    path.write_text(json.dumps(data))
-
-
 @pytest.mark.parametrize(
     ("game", "full", "own", "kind"),
     [("pong", False, 6, "minimal"), ("pong", True, 18, "full"), ("catch", False, 3, "minimal")],
@@ -190,15 +171,6 @@ def test_another_action_set_than_the_runs_is_refused(
     with pytest.raises(ColobusError, match=said) as error:
         load(tmp_path)
     assert "\n" not in str(error.value)
-
-
-def test_a_game_that_the_emulator_does_not_know_is_refused(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    edit_config(tmp_path, lambda data: data["games"].update(game="pnog"))
-    with pytest.raises(
-        ColobusError, match=r"config\.json: unknown game 'pnog': nearest known: pong"
-    ):
-        load(tmp_path)
 
 
 def recurrent_agent() -> Agent:

@@ -49,31 +49,9 @@ def test_torn_and_strange_lines_are_passed_over(tmp_path: Path) -> None:
     assert [row["steps"] for row in read_metrics(tmp_path)] == [200, 500]
 
 
-def test_what_was_lost_before_a_resume_is_dropped(tmp_path: Path) -> None:
-    first = [line(s, s / 10, 1.0) for s in (100, 200, 300, 400)]
-    second = [line(s, s / 10, 2.0) for s in (250, 350)]
-    write(tmp_path, *first, *second)
-    found = [(row["steps"], row["score"]) for row in read_metrics(tmp_path)]
-    assert found == [(100, 1.0), (200, 1.0), (250, 2.0), (350, 2.0)]
-
-
 def test_no_metrics_is_said(tmp_path: Path) -> None:
     with pytest.raises(ColobusError, match=r"no metrics\.jsonl, so there is no curve"):
         draw_curve(tmp_path)
-
-
-def test_evaluations_are_read_by_steps(tmp_path: Path) -> None:
-    folder = tmp_path / "eval"
-    folder.mkdir()
-    said = {"protocol": "noop", "mean": 3.0, "standard_error": 0.5, "episodes": 30}
-    (folder / "900-noop.json").write_text(json.dumps(said | {"steps": 900}))
-    (folder / "100-x.json").write_text(json.dumps(said | {"steps": 100, "standard_error": None}))
-    (folder / "torn.json").write_text('{"protocol": ')
-    cut = json.dumps(said | {"steps": 900, "episodes": 4, "interrupted": True})
-    (folder / "900-noop-interrupted.json").write_text(cut)
-    (folder / "list.json").write_text("[]")
-    found = [(one.steps, one.mean, one.error) for one in read(tmp_path).evaluations]
-    assert found == [(100, 3.0, None), (900, 3.0, 0.5)]
 
 
 def blue(picture: Any) -> Bools:

@@ -325,49 +325,6 @@ def test_an_error_in_one_thread_ends_the_evaluation() -> None:
         evaluate(Broken(), episodes=5)
 
 
-class Endless:
-    """Games that only the frame limit ends; a point per step."""
-
-    actions = 3
-    action_names = ("NOOP", "FIRE", "UP")
-    frame_shape = (10, 5)
-
-    def __init__(self, settings: GameSettings, count: int) -> None:
-        self.count, self._settings = count, settings
-        self._played = 0
-        self._frames: Bytes = np.zeros((count, *self.frame_shape), dtype=np.uint8)
-        self._ones = np.ones(count, dtype=np.float32)
-
-    def reset(self) -> Bytes:
-        return self._frames
-
-    def step(self, actions: Ints) -> Step:
-        self._played += self._settings.frame_skip
-        cut = self._played >= self._settings.max_frames
-        self._played *= not cut
-        over, never = np.full(self.count, cut), np.zeros(self.count, dtype=bool)
-        return Step(self._frames, self._ones, never, over, over, never)
-
-
-@pytest.mark.parametrize(
-    ("name", "steps"), [("training", 300), ("noop", 4500), ("sticky", 27_000), ("dba3c", 40_000)]
-)
-def test_frame_limits(name: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = Stubborn()
-    agent.games = replace(BREAKOUT, max_frames=1200, sticky=0.5, noop_max=7, life_loss_ends=True)
-    asked = set()
-
-    def make(settings: GameSettings, seeds: Ints) -> Endless:
-        asked.add(settings)
-        return Endless(settings, len(seeds))
-
-    monkeypatch.setattr(evaluator, "make_games", make)
-    got = evaluate(agent, name, episodes=2)
-    assert asked == {PROTOCOLS[name].settings(agent.games)}
-    found = [(game.steps, game.score, game.truncated) for game in got.games]
-    assert found == [(steps, steps, True)] * 2
-
-
 class Sometimes(gymnasium.Env[Any, Any]):
     """A point per step; every second game is over after three, the others never."""
 
@@ -458,18 +415,6 @@ def test_actions_stick_as_often_as_the_protocol_says(name: str, rate: float) -> 
             assert done == memory[before]
     assert len(stuck) > 600
     assert abs(np.mean(stuck) - rate) <= 3 * np.sqrt(rate * (1 - rate) / len(stuck))
-
-
-def test_the_state_goes_on_until_the_game_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads with four environments each; a game of Catch has nine steps."""
-    monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 8)
-    agent = Clock(CATCH)
-    evaluate(agent, episodes=24)
-    assert len(agent.states) == 2 * 3 * 9
-    for steps in agent.states:
-        assert len(steps) == 4
-        assert len(set(steps)) == 1
-    assert sorted(steps[0] for steps in agent.states) == sorted(6 * list(range(9)))
 
 
 def test_games_of_any_length_have_their_own_states(monkeypatch: pytest.MonkeyPatch) -> None:

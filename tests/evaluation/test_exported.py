@@ -228,14 +228,6 @@ def test_an_exported_folder_can_be_exported_again(run: Path) -> None:
         assert (second / name).read_bytes() == (first / name).read_bytes()
 
 
-def test_a_folder_that_is_there_is_refused(run: Path) -> None:
-    folder = run.with_name("exported")
-    folder.mkdir()
-    with pytest.raises(ColobusError, match="exported: is there already; name a new folder"):
-        export_folder(load(run), run, folder)
-    assert list(folder.iterdir()) == []
-
-
 def stop(_what: str) -> Callable[[int, int], None]:
     def tell(_done: int, _all: int) -> None:
         raise KeyboardInterrupt

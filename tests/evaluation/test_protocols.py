@@ -247,14 +247,6 @@ def test_which_evaluations_are_there(tmp_path: Path) -> None:
     assert has(99, 50)
 
 
-def test_the_noop_protocol_is_up_to_30_noops_of_18_000_frames_and_30_games() -> None:
-    games = [PlayedGame(float(score), 100, False) for score in range(30)]
-    settings = PROTOCOLS["noop"].settings(GameSettings(game="breakout"))
-    text = "\n".join(evaluation(games, protocol=PROTOCOLS["noop"], settings=settings).lines())
-    assert "sticky actions 0, up to 29 no-ops at the start, cut off at 18,000 frames" in text
-    assert "; 30 full games, raw rewards" in text
-
-
 @pytest.mark.parametrize(
     ("names", "pressed", "said"),
     [

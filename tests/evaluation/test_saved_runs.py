@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import tarfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,9 +20,7 @@ from colobus.core.checkpoint import (
     list_checkpoints,
     newest_checkpoint,
     read_checkpoint,
-    write_checkpoint,
 )
-from colobus.core.errors import ColobusError
 from colobus.core.types import Version
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
@@ -95,35 +92,6 @@ def newest(folder: Path) -> Checkpoint:
     return checkpoint
 
 
-@pytest.mark.slow
-def test_a_run_with_workers_is_resumed_exactly_twice(tmp_path: Path) -> None:
-    experiment = distributed_catch(20, workers=3, actors=2, games=4)
-    half = tmp_path / "half"
-    train(experiment, half, log=pytest.fail)
-    first = newest(half)
-    assert (first.version, first.steps) == (Version(0, 20), 504 + 20 * 216)
-    longer = replace(experiment, stop=StopRule(steps=504 + 35 * 216))
-    ends: list[Checkpoint] = []
-    for name in ("one", "two"):
-        folder = Path(shutil.copytree(half, tmp_path / name))
-        lines: list[str] = []
-        train(longer, folder, resume=True, log=lines.append)
-        assert lines == ["going on from 00000020.safetensors: 4,824 steps"]
-        ends.append(newest(folder))
-    one, two = ends
-    assert one.version == two.version == Version(1, 35)
-    assert one.steps == two.steps == 504 + 35 * 216
-    assert one.tensors.keys() == two.tensors.keys() == first.tensors.keys()
-    assert all(torch.equal(one.tensors[name], two.tensors[name]) for name in one.tensors)
-    assert one.counters["games"] == two.counters["games"] > first.counters["games"]
-    assert one.counters["recent_scores"] == two.counters["recent_scores"]
-    assert one.group("optimizer")["count"] == 35
-    want = aux_at(experiment.algorithm, one.steps)["learning_rate"]
-    assert torch.equal(one.group("aux")["learning_rate"], want)
-    moved = [not torch.equal(one.tensors[n], first.tensors[n]) for n in one.tensors]
-    assert any(moved)
-
-
 def test_an_asynchronous_run_saves_its_servers_versions_and_goes_on(tmp_path: Path) -> None:
     base = distributed_catch(1)
     shape = replace(base.shape, workers=3, asynchronous=True)
@@ -142,24 +110,6 @@ def test_an_asynchronous_run_saves_its_servers_versions_and_goes_on(tmp_path: Pa
     assert second.version.incarnation == 1
     assert second.version.number > first.version.number
     assert second.steps >= first.steps + 1000
-
-
-def test_a_checkpoint_that_lacks_a_slices_parameters_is_passed_over(tmp_path: Path) -> None:
-    experiment = distributed_catch(10)
-    folder = tmp_path / "run"
-    train(experiment, folder, log=pytest.fail)
-    whole = newest(folder)
-    name = sorted(whole.group("parameter"))[0]
-    tensors = {k: t for k, t in whole.tensors.items() if k != f"parameter/{name}"}
-    lost = whole._replace(version=Version(0, 11), tensors=tensors)
-    path = write_checkpoint(folder / "checkpoints", lost)
-    with pytest.raises(ColobusError, match=r"is incomplete: [0-9,]+ of [0-9,]+ parameters"):
-        read_checkpoint(path)
-    found, checkpoint, (line,) = newest_checkpoint(folder / "checkpoints")
-    assert found.stem == "00000010"
-    assert checkpoint.version == whole.version
-    assert line.startswith("checkpoint 00000011.safetensors is incomplete: ")
-    assert line.endswith("; using the one before")
 
 
 ZOO = Path(__file__).resolve().parents[2] / "zoo"

@@ -55,14 +55,15 @@ def colobus(*args: object) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Wait for something that a process does."""
+def wait_until(holds: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait for something, which a process does if one is given."""
     until = time.monotonic() + LONG
     while not holds():
-        if process.poll() is not None or time.monotonic() > until:
+        if process is not None and (process.poll() is not None or time.monotonic() > until):
             process.kill()
             pytest.fail(f"it never came; stderr: {process.communicate()[1]}")
-        time.sleep(0.02)
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.005)
 
 
 def complete(run: Path) -> list[dict[str, Any]]:

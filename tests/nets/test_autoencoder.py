@@ -221,5 +221,3 @@ def test_colour_frames_are_reconstructed_plane_by_plane(form: Any) -> None:
         rows = stacks[:, frame, 42 * plane : 42 * (plane + 1)]
         assert torch.equal(wanted[:, 3 * frame + plane], rows)
     assert torch.equal(net.auxiliary.stacks(wanted), stacks)
-    with pytest.raises(ValueError, match="cannot be cut into 3 planes"):
-        Network(settings, (127, 42), heads, statistics, "float32", planes=3)

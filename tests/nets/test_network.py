@@ -39,11 +39,6 @@ def test_the_small_network_has_217_207_parameters() -> None:
     assert count == convolutions + hidden + heads == 217_207
 
 
-def test_a_frame_too_small_for_the_convolutions_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(20, 20\) are too small for the torso 'nature'"):
-        make_net(NetworkSettings(torso="nature"), (20, 20))
-
-
 def test_weights_are_orthogonal_and_biases_0_at_the_start() -> None:
     net = make_net(NetworkSettings(width=64), (42, 42))
     parameters = dict(net.named_parameters())

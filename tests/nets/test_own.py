@@ -202,28 +202,3 @@ def test_stacks_are_those_of_the_emulator(settings: GameSettings, steps: int) ->
     black = torch.zeros(42, 42, dtype=torch.uint8)
     blank(stacks, torch.from_numpy(ages).flatten(), black)
     np.testing.assert_array_equal(stacks.numpy(), theirs.swapaxes(0, 1).reshape(stacks.shape))
-
-
-@pytest.mark.parametrize("depth", [1, 2, 4])
-def test_blanking_by_age(depth: int) -> None:
-    """At age a the newest a + 1 frames stay; black is whatever black looks like."""
-    ages = torch.arange(7)
-    black = torch.tensor([[-1.5, -2.5]])
-    stacks = torch.rand(7, depth, 1, 2)
-    before = stacks.clone()
-    assert blank(stacks, ages, black) is stacks
-    for age in range(7):
-        foreign = max(depth - 1 - age, 0)
-        assert torch.equal(stacks[age, :foreign], black.expand(foreign, 1, 2))
-        assert torch.equal(stacks[age, foreign:], before[age, foreign:])
-
-
-def test_stack_at_leaves_the_frames_as_they_are() -> None:
-    frames = np.random.default_rng(0).integers(1, 256, (2, 8, 3, 3), dtype=np.uint8)
-    before = frames.copy()
-    ages = np.array([[0, 1, 2, 3, 4], [9, 10, 11, 0, 1]])
-    stack = stack_at(frames, ages, 3, 4)
-    np.testing.assert_array_equal(frames, before)
-    np.testing.assert_array_equal(stack[0], frames[0, 3:7])
-    np.testing.assert_array_equal(stack[1, 3], frames[1, 6])
-    assert not stack[1, :3].any()

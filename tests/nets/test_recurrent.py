@@ -117,54 +117,6 @@ def test_a_sequence_is_its_steps_one_by_one(ends: str) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
-def test_the_gradient_is_that_of_small_differences() -> None:
-    lstm, (inputs, state), begins = make_lstm(), case(2), begins_of("here and there")
-
-    def run(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        named = {"memory.weight": weight}
-        call = (x, state, begins)
-        outputs: torch.Tensor = torch.func.functional_call(_Unroll(lstm), named_in(named), call)
-        return outputs
-
-    weight = lstm.memory.weight.detach().clone().requires_grad_(True)
-    assert torch.autograd.gradcheck(run, (inputs.requires_grad_(True), weight))
-
-
-class _Unroll(torch.nn.Module):
-    """`LSTM.unroll` as a module's call, so that a test can give it other weights."""
-
-    def __init__(self, lstm: LSTM) -> None:
-        super().__init__()
-        self.lstm = lstm
-
-    def forward(self, *args: torch.Tensor) -> torch.Tensor:
-        outputs, _ = self.lstm.unroll(args[0], args[1], args[2])
-        return outputs
-
-
-def named_in(named: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {f"lstm.{name}": value for name, value in named.items()}
-
-
-def test_what_happened_before_an_end_changes_nothing_after_it() -> None:
-    lstm, (inputs, state), begins = make_lstm(), case(3), begins_of("none")
-    begins[0, 4] = True
-    first, _ = lstm.unroll(inputs, state, begins)
-    inputs[:, :4] += 1.0
-    second, _ = lstm.unroll(inputs, state + 1.0, begins)
-    assert torch.equal(first[0, 4:], second[0, 4:])
-    assert not torch.isclose(first[1:, 4:], second[1:, 4:]).any()
-
-
-def test_a_sequence_cut_in_two_goes_on_from_the_state_between() -> None:
-    lstm, (inputs, state), begins = make_lstm(), case(4), begins_of("here and there")
-    whole, last = lstm.unroll(inputs, state, begins)
-    first, between = lstm.unroll(inputs[:, :3], state, begins[:, :3])
-    second, end = lstm.unroll(inputs[:, 3:], between, begins[:, 3:])
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
-    torch.testing.assert_close(end, last)
-
-
 def test_the_forget_gate_is_open_at_first_and_weights_are_orthogonal() -> None:
     lstm = LSTM(W, "orthogonal")
     bias = lstm.inputs.bias.detach().view(4, W)

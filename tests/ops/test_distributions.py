@@ -63,41 +63,6 @@ def test_bins_stand_for_rising_values() -> None:
         assert values[bins // 2] == 0.0
 
 
-def test_the_cross_entropy_is_least_where_the_histogram_is_the_target() -> None:
-    returns = torch.tensor([-3.0, 0.5, 12.0])
-    targets = distributions.histograms_of(returns, 51)
-    least = distributions.histogram_losses(targets.log().clamp(min=-80.0), returns)
-    entropy = -(targets * targets.clamp(min=1e-38).log()).sum(dim=1)
-    torch.testing.assert_close(least, entropy, rtol=1e-4, atol=1e-4)
-    logits = torch.randn(3, 51, generator=torch.Generator().manual_seed(1))
-    found = distributions.histogram_losses(logits, returns)
-    assert (found > least).all()
-    slow = [
-        -sum(p * math.log(q) for p, q in zip(slow_target(value, 51, 100.0), row, strict=True))
-        for value, row in zip(returns.tolist(), torch.softmax(logits, 1).tolist(), strict=True)
-    ]
-    torch.testing.assert_close(found, torch.tensor(slow), rtol=1e-4, atol=1e-4)
-
-
-def test_the_loss_of_quantiles_is_the_papers() -> None:
-    """Dabney et al. 2018, equations 8 to 10 with kappa 1, divided by the number of quantiles."""
-    quantiles = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(2)) * 2
-    returns = torch.randn(2, 3, generator=torch.Generator().manual_seed(3)) * 2
-    found = distributions.quantile_losses(quantiles, returns)
-    kinds = set()
-    for place in np.ndindex(2, 3):
-        total = 0.0
-        for i in range(5):
-            share = (2 * i + 1) / 10
-            error = (returns[place] - quantiles[place][i]).item()
-            size = abs(error)
-            kinds.add((size > 1, error < 0))
-            huber = 0.5 * error**2 if size <= 1 else size - 0.5
-            total += abs(share - (1 if error < 0 else 0)) * huber
-        assert found[place].item() == pytest.approx(total / 5, rel=1e-5)
-    assert len(kinds) == 4
-
-
 def test_who_only_acts_first_does_not_hinder_who_learns() -> None:
     logits = torch.zeros(3, 17, requires_grad=True)
     distributions.edges.cache_clear()

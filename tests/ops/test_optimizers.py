@@ -166,22 +166,6 @@ def test_state_written_into_a_new_optimizer_goes_on_exactly(name: str) -> None:
     assert torch.equal(values, again)
 
 
-@pytest.mark.parametrize(
-    ("settings", "want"),
-    [
-        # 0.3 / sqrt(0.1 + 0.09), TensorFlow's form
-        (OptimizerSettings(optimizer="adagrad", epsilon=1e-12), 0.6882472),
-        # 0.3 sqrt(0.001) / sqrt(0.1 * 0.09 + 0.001)
-        (OptimizerSettings(optimizer="adadelta", decay=0.9, epsilon=1e-3), 0.0948683),
-        (OptimizerSettings(optimizer="sgd", momentum=0.9), 0.3),
-    ],
-)
-def test_the_first_step_by_hand(settings: OptimizerSettings, want: float) -> None:
-    values = torch.zeros(64)
-    Optimizer(values, settings).step(torch.full((64,), 0.3), 0.5)
-    torch.testing.assert_close(values, torch.full((64,), -0.5 * want), rtol=1e-6, atol=0.0)
-
-
 def test_the_mean_of_the_parameters_by_hand() -> None:
     """-1; then half of -1 and -2; then half of that and -3."""
     values = torch.zeros(4)

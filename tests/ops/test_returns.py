@@ -171,61 +171,6 @@ def test_partial_returns_with_the_value_after_them_are_n_step_returns(
     assert found == pytest.approx(float(whole), rel=1e-4, abs=1e-5)
 
 
-def all_functions(w: Window) -> dict[str, torch.Tensor]:
-    """Return the targets, and the advantages, of all functions: float32[T] by name."""
-    arguments = w.tensors()
-    (log_ratios,) = tensors(w.log_ratio)
-    gae = returns.gae(*arguments, 0.9, 0.8)
-    vtrace = returns.vtrace(*arguments, log_ratios, 0.9, 0.8)
-    return {
-        "n_step": returns.n_step(*arguments, 0.9, 20)[0],
-        "q_lambda": returns.q_lambda(*arguments, 0.9, 0.8)[0],
-        "gae": gae.targets[0],
-        "gae advantage": gae.advantages[0],
-        "vtrace": vtrace.targets[0],
-        "vtrace advantage": vtrace.advantages[0],
-    }
-
-
-@pytest.mark.parametrize("kind", ["terminated", "truncated"])
-def test_nothing_after_an_end_reaches_back_over_it(kind: str) -> None:
-    w = Window(3, 8)
-    w.terminated[:], w.truncated[:] = False, False
-    getattr(w, kind)[4] = True  # a life lost ends the return just like a game: no state is kept
-    before = all_functions(w)
-    w.r[5:] += 1e6
-    w.v[5:] -= 1e6
-    after = all_functions(w)
-    for name in before:
-        assert torch.equal(before[name][:5], after[name][:5]), name
-        assert not torch.isclose(before[name][5:], after[name][5:]).any(), name
-
-
-def test_a_truncated_step_has_advantage_0_and_its_value_as_target() -> None:
-    w = Window(4, 6)
-    w.terminated[:], w.truncated[:] = False, False
-    w.truncated[3] = True
-    w.r[3] = 1e6  # the reward of a step that does not count
-    found = all_functions(w)
-    for name in ("n_step", "q_lambda", "gae", "vtrace"):
-        assert found[name][3].item() == np.float32(w.v[3])
-    assert found["gae advantage"][3].item() == 0.0
-    assert found["vtrace advantage"][3].item() == 0.0
-
-
-def test_the_step_before_a_truncated_one_bootstraps_from_its_observation() -> None:
-    w = Window(5, 6)
-    w.terminated[:], w.truncated[:] = False, False
-    w.truncated[3] = True
-    w.log_ratio[:] = 0.0
-    one_step = w.r[2] + 0.9 * w.v[3]
-    found = all_functions(w)
-    for name in ("n_step", "q_lambda", "gae", "vtrace"):
-        assert found[name][2].item() == pytest.approx(one_step, rel=1e-5)
-    for name in ("gae advantage", "vtrace advantage"):
-        assert found[name][2].item() == pytest.approx(one_step - w.v[2], rel=1e-5)
-
-
 def test_rewards_and_values_are_the_papers() -> None:
     """Vieillard et al. 2020, equation 1, with l0 = -1; its alpha is left to the caller."""
     rng, tau = np.random.default_rng(2), 0.03

@@ -14,7 +14,6 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, build_opener
 
 import av
 import numpy as np
@@ -460,15 +459,6 @@ def test_several_games_have_a_chart_each(browser: Any, tmp_path: Path) -> None:
         assert browser.execute_script(charts, "#score-games canvas") == 0
         wait(lambda: picture_of(browser))
         assert complaints(browser) == []
-
-
-def test_a_wrong_token_gets_nothing(browser: Any, link: str) -> None:
-    browser.delete_all_cookies()
-    browser.get(link[:-5] + "wrong")
-    assert "403" in text_of(browser, "body")
-    assert "pong" not in browser.page_source
-    opener = build_opener(ProxyHandler({}))
-    assert opener.open(link).status == 200
 
 
 def test_a_film_of_milestones_is_shown_above_the_others(browser: Any, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ MODULES = [
 
 PRIVATE_IN_TESTS = {
     "tests/benchmarks/test_stubs.py": "how often a network is asked, which nothing else tells",
-    "tests/roles/parameters/test_admission.py": "gradients that wait are as they were",
     "tests/roles/test_backprop_cuda.py": "what a learner has found out about its last round",
     "tests/roles/test_process_allreduce.py": "the sums on GPUs, which the test replaces",
     "tests/runtime/test_ray_silent.py": "a runtime without a cluster, whose processes lose a GPU",

@@ -12,7 +12,6 @@ import torch
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.exploration import Player, Sampled
 from colobus.core.errors import Deadline
-from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes, Episode, Gradient, Ints, Trajectory, Version
 from colobus.envs.api import Step
 from colobus.envs.catch import CatchGames
@@ -271,19 +270,6 @@ def test_a_restarted_actor_plays_fresh_games_and_goes_on_counting() -> None:
     assert not sent[2].ages[:, 0].any()
     assert not np.array_equal(sent[2].frames[:, :K], sent[1].frames[:, -K:])
     assert not sent[2].frames[:, : K - 1].any()
-
-
-def test_no_two_actors_restarts_or_epochs_share_a_seed() -> None:
-    seeds = [
-        int(s)
-        for seed in (1, 2)
-        for actor in range(8)
-        for incarnation in range(3)
-        for restart in range(3)
-        for s in game_seeds(seed, "games", 16, actor, incarnation, restart)
-    ]
-    assert len(set(seeds)) == len(seeds)
-    assert all(0 < s < 2**31 for s in seeds)
 
 
 def test_a_bfloat16_actor_sees_and_acts_in_bfloat16() -> None:

@@ -6,8 +6,6 @@ import errno
 import json
 import os
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from colobus.roles.tracker import RunFacts, StopRule, Tracker, TrackerSettings
 from colobus.roles.tracker.writer import END_SECONDS, Writer
 from colobus.training.role_factory import tracker_files
 from conftest import make_net
+from helpers.launching import wait_until
 
 LAYOUT = Layout(make_net())
 
@@ -42,13 +41,6 @@ def save(tracker: Tracker, number: int) -> None:
 
 def report(tracker: Tracker, number: int) -> None:
     tracker.report(Update(0, Version(0, number), 10, (1.0, 1.0, 1.0), {"loss": 1.0}))
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    until = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.005)
 
 
 class Disk:

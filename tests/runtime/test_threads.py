@@ -13,15 +13,9 @@ import torch
 
 from colobus.core.errors import Closed, Deadline, Diverged, RoleFailed, Stalled
 from colobus.core.timing import Clock
-from colobus.core.types import Ints
-from colobus.envs.api import Step
-from colobus.envs.catch import CatchGames
 from colobus.envs.single import playing
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.threads import PAUSES, RESTARTS, SOUND_SECONDS, Threads
-from colobus.training.start import begin
-from colobus.training.topology import make_graph
-from conftest import catch
 
 
 class Role:
@@ -227,83 +221,6 @@ def test_a_role_that_hangs_is_named_with_its_stage_but_one_that_waits_is_not(
     assert sorted(place.stop(patience=0.01)) == ["actor-3", "starting", "waiting"]
     released.set()
     assert place.stop() == []
-
-
-class Broken(CatchGames):
-    """Catch that does something else at its 100th step."""
-
-    def __init__(self, seeds: Ints, at_100: Callable[[], None]) -> None:
-        super().__init__(seeds)
-        self.steps, self.at_100 = 0, at_100
-
-    def step(self, actions: Ints) -> Step:
-        self.steps += 1
-        if self.steps == 100:
-            self.at_100()
-        return super().step(actions)
-
-
-def circle(
-    monkeypatch: pytest.MonkeyPatch,
-    steps: int,
-    broken: int,
-    at_100: Callable[[], None],
-    deadline: float = 60.0,
-) -> tuple[Threads, list[str]]:
-    """Place Catch; the first so many games that are made are broken."""
-    experiment = catch(steps)
-    start = begin(experiment)
-    made: list[Any] = []
-
-    def make(settings: Any, seeds: Ints, **_: int) -> Any:
-        made.append(Broken(seeds, at_100) if len(made) < broken else CatchGames(seeds))
-        return made[-1]
-
-    monkeypatch.setattr("colobus.training.start.make_games", make)
-    lines: list[str] = []
-    return Threads(make_graph(experiment, start, None).build(), deadline, lines.append), lines
-
-
-def raise_an_error() -> None:
-    raise RuntimeError("the emulator is gone")
-
-
-def run_to_the_end(place: Threads) -> None:
-    place.start()
-    try:
-        watch_over(place)
-    finally:
-        place.stop()
-
-
-def test_a_run_goes_on_learning_after_an_environment_raised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    place, lines = circle(monkeypatch, 5_000, 1, raise_an_error)
-    run_to_the_end(place)
-    assert len(lines) == 1
-    assert "RuntimeError: the emulator is gone; restarted (1 of 5)" in lines[0]
-    status = place.roles["tracker"].status()
-    assert status.steps >= 5_000
-    assert status.version > 0
-
-
-def test_an_environment_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    released, later = threading.Barrier(3), Later(monkeypatch)
-
-    def hang() -> None:
-        released.wait(60)
-
-    place, _ = circle(monkeypatch, 10**9, 2, hang)
-    place.start()
-    clock = place.roles["learner-0"].clock
-    while released.n_waiting < 2 or (clock.steps, clock.stage) != (3, "wait for experience"):
-        place.wait(0.01)  # both actors hang in their fourth rollouts; the learner waits for them
-    with pytest.raises(Stalled, match=r"^actor-[01] has hung in 'emulate' for"):
-        later.look_for(place, 70)
-    released.wait(60)
-    assert place.stop() == []
-    assert place.roles["learner-0"].is_sound()
 
 
 def test_a_process_that_was_stopped_is_not_called_hung(monkeypatch: pytest.MonkeyPatch) -> None:

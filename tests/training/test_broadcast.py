@@ -67,12 +67,6 @@ def test_every_version_is_the_run_without_an_interval_bit_for_bit() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("servers", [1, 2])
-def test_inline_and_threads_give_the_same_run_bit_for_bit(servers: int) -> None:
-    assert_same(inline(every(3)), threads(every(3, servers=servers)))
-
-
-@pytest.mark.slow
 def test_in_workers_the_learners_learn_with_every_version_and_the_actors_play_with_a_few() -> None:
     base = distributed_catch(14)
     result, versions = played(every(3, base))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +33,6 @@ def test_every_preset_is_read_as_it_was_written(name: str, tmp_path: Path) -> No
     again = read_config(tmp_path)
     assert again == config
     assert type(again.experiment.algorithm) is type(PRESETS[name].algorithm)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "name"), [(APPO(gamma=0.5, epochs=7), "appo"), (A3C(n=3, lr_end=0.1), "a3c")]
-)
-def test_the_algorithm_is_written_with_its_name(
-    algorithm: APPO | A3C, name: str, tmp_path: Path
-) -> None:
-    experiment = replace(PRESETS["catch"], algorithm=algorithm)
-    write_config(tmp_path, Config("catch", experiment, 3, {}))
-    assert written(tmp_path)["algorithm"] == {"name": name, **asdict(algorithm)}
-    assert read_config(tmp_path).experiment.algorithm == algorithm
 
 
 def test_every_setting_is_kept(tmp_path: Path) -> None:
@@ -122,11 +110,6 @@ def test_what_is_not_known_is_one_line(
     assert line.startswith(f"{tmp_path}/config.json cannot be read: ")
     assert said in line
     assert "\n" not in line
-
-
-def test_a_folder_without_one_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(ColobusError, match=r"is no run: it has no config\.json"):
-        read_config(tmp_path)
 
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "version-0.1"

@@ -14,20 +14,15 @@ import pytest
 import torch
 
 from colobus.algorithms.a3c import A3C
-from colobus.algorithms.appo import APPO
 from colobus.core.checkpoint import Checkpoint, newest_checkpoint
-from colobus.core.types import Gradient, Ints, Version
+from colobus.core.types import Ints, Version
 from colobus.envs.api import Step
 from colobus.envs.catch import CatchGames
 from colobus.envs.make import make_games
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape
 from colobus.experiment.shape import MOST
-from colobus.nets.network import Network
 from colobus.ops.flat import FlatParameters
-from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
-from colobus.roles.replay.queue import as_batch
 from colobus.runtime.groups import ANSWERED, call_threads, group_processes
 from colobus.runtime.threads import Inline
 from colobus.training.run import train
@@ -38,7 +33,6 @@ from conftest import (
     distributed_catch,
     distributed_pong,
     make_net,
-    random_trajectory,
     short_pong,
 )
 from helpers.all_parts import ALL, PAIR
@@ -70,14 +64,26 @@ class Sleepy(CatchGames):
         return super().step(actions)
 
 
+CENTRAL = replace(
+    CATCH,
+    shape=Shape(actors=3, games=4, length=16, servers=2, random_steps=768),
+    stop=replace(CATCH.stop, steps=768 + 192 * 15),
+)
+WORKERS = distributed_catch(25, workers=3, actors=2, games=4)
+
+
 @pytest.mark.slow
-def test_inline_and_threads_give_the_same_run_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = replace(
-        CATCH, shape=Shape(actors=3, games=4, length=16, servers=2, random_steps=768)
-    )
-    experiment = replace(experiment, stop=replace(experiment.stop, steps=768 + 192 * 15))
+@pytest.mark.parametrize(
+    ("experiment", "version", "steps"),
+    [(CENTRAL, 15, 768 + 15 * 192), (WORKERS, 25, 504 + 25 * 3 * 72)],
+    ids=["central", "workers"],
+)
+def test_inline_and_threads_give_the_same_run_bit_for_bit(
+    experiment: Experiment, version: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     oracle = inline(experiment)
-    assert oracle.version == Version(0, 15)
+    assert oracle.version == Version(0, version)
+    assert oracle.status.steps == steps
     assert oracle.status.games > 50
     assert oracle.status.lag == (1.0, 1.0, 1.0)  # parameters exactly one round old
     assert_same(oracle, threads(experiment))
@@ -142,64 +148,6 @@ def test_a_seed_gives_the_same_pong_run_bit_for_bit(tmp_path: Path, precision: A
     assert [line["kl"] for line in third_lines] != [line["kl"] for line in lines]
 
 
-def whole_batch(seed: int, learners: int) -> Any:
-    """Return a batch in which every sample counts, for so many learners of two windows each."""
-    rng = np.random.default_rng(seed)
-    batch = as_batch([random_trajectory(rng, actor) for actor in range(learners)])
-    return batch._replace(mask=torch.ones_like(batch.mask))
-
-
-def share(batch: Any, learner: int) -> Any:
-    windows = slice(2 * learner, 2 * learner + 2)
-    own = type(batch)(*(tensor[windows] if tensor.dim() else tensor for tensor in batch))
-    return own._replace(fresh=torch.tensor(own.actions.numel()))
-
-
-def gradient_of(flat: FlatParameters, batch: Any, algorithm: APPO) -> torch.Tensor:
-    algorithm_state = algorithm.start()
-    assert isinstance(flat.module, Network)
-    prepared = algorithm.prepare(flat.module, batch, algorithm_state)
-    total, _ = algorithm.loss(
-        flat.module, prepared.select(torch.arange(prepared.size)), algorithm_state
-    )
-    flat.zero_gradients()
-    torch.autograd.backward(total)
-    return flat.gradients.clone()
-
-
-@pytest.mark.parametrize("learners", [2, 3])
-@pytest.mark.parametrize("name", ["adam", "rmsprop"])
-def test_n_learners_with_quorum_n_are_one_learner_with_an_n_fold_batch(
-    name: Any, learners: int
-) -> None:
-    settings = OptimizerSettings(optimizer=name, epsilon=1e-3)
-    algorithm = APPO(normalise=False)  # a mean over its own minibatch would differ
-    flat = FlatParameters(make_net())
-    many = ParameterServer(
-        flat.values.clone(),
-        settings,
-        Admission(learners),
-        Version(0, 0),
-        ServerSettings(patience=0.0),
-    )
-    one = ParameterServer(
-        flat.values.clone(), settings, Admission(1), Version(0, 0), ServerSettings(patience=0.0)
-    )
-    first = flat.values.clone()
-    for number in range(8):
-        batch, version = whole_batch(number, learners), Version(0, number)
-        flat.values.copy_(many.pull(Version(0, number)).values)
-        for learner in range(learners):
-            gradient = gradient_of(flat, share(batch, learner), algorithm)
-            many.push(Gradient(learner, version, 0, 1, 10, 1e-2, gradient))
-        flat.values.copy_(one.pull(Version(0, number)).values)
-        gradient = gradient_of(flat, batch, algorithm)
-        one.push(Gradient(0, version, 0, 1, 10 * learners, 1e-2, gradient))
-    found, want = many.pull(Version(0, 8)).values, one.pull(Version(0, 8)).values
-    assert (want - first).abs().max() > 1e-2
-    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
-
-
 def with_actions(experiment: Experiment) -> tuple[Outcome, torch.Tensor]:
     """Run inline; return the outcome and all actions learned from, int64[windows, steps]."""
     place = place_inline(experiment)
@@ -238,23 +186,6 @@ def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     assert many.optimizer["count"] == one.optimizer["count"] == 15
     rates = [outcome.status.values["learning_rate"] for outcome in (many, one)]
     assert rates[0] == rates[1] < A3C.lr  # schedules count the steps of all
-
-
-@pytest.mark.slow
-def test_inline_and_threads_give_the_same_run_with_workers_bit_for_bit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    experiment = distributed_catch(25, workers=3, actors=2, games=4)
-    oracle = inline(experiment)
-    assert oracle.version == Version(0, 25)
-    assert oracle.status.steps == 504 + 25 * 3 * 72
-    assert oracle.status.games > 50
-    assert oracle.status.lag == (1.0, 1.0, 1.0)
-    assert_same(oracle, threads(experiment))
-    monkeypatch.setattr(
-        "colobus.training.start.make_games", lambda settings, seeds, **_: Sleepy(seeds)
-    )
-    assert_same(oracle, threads(experiment))
 
 
 def test_without_games_of_their_own_actors_make_the_same_ones() -> None:

@@ -49,6 +49,9 @@ TARGET = tuned(PRESETS["appo-catch"], target_every=5)
 term whose weight moves."""
 
 
+GROUP = replace(catch(1).shape, actors=1, learners=2, reduce="group", servers=2)
+
+
 def lasting(experiment: Experiment) -> Experiment:
     """Return it with random actions that last up to nine steps."""
     algorithm = experiment.algorithm
@@ -65,6 +68,8 @@ EXPERIMENTS = {
     "lstm catch": replace(PRESETS["catch-dark"], stop=StopRule(steps=512 + 10 * 1024)),
     "pair catch": replace(PRESETS["catch-pair"], stop=StopRule(steps=512 + 10 * 1024)),
     "target catch": catch(512 + 12 * 512, algorithm=TARGET),
+    "loaders catch": catch(512 + 12 * 512, shape=replace(catch(1).shape, loaders=2)),
+    "group catch": catch(512 + 12 * 512, shape=GROUP),
     "appo pong": short_pong(12, servers=2, games=STICKY),
     "pqn pong": short_pong(12, games=STICKY, algorithm=PQN(minibatch=32)),
     "a3c pong": replace(distributed_pong(30, workers=2, servers=2, keep_every=2), games=STICKY),

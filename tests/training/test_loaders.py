@@ -21,7 +21,6 @@ from colobus.runtime.api import RoleState
 from colobus.training.run import train
 from conftest import catch
 from helpers.outcomes import assert_same, inline, threads
-from helpers.unbroken import assert_same_run
 
 CATCH = catch(512 + 12 * 512, deterministic=True)
 OLD = replace(CATCH, reuse=ReuseSettings(replay_proportion=0.5, replay_slots=4))
@@ -45,18 +44,6 @@ def test_a_loader_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     experiment = replace(CATCH, shape=replace(CATCH.shape, loaders=2))
     with pytest.raises(RoleFailed, match=r"^loader-\d failed at test_loaders\.py"):
         train(experiment, tmp_path / "run", log=lambda _line: None)
-
-
-@pytest.mark.slow
-def test_a_run_with_loaders_is_resumed_exactly(tmp_path: Path) -> None:
-    quiet: dict[str, Any] = {"log": lambda _line: None}
-    whole = replace(CATCH, shape=replace(CATCH.shape, loaders=2))
-    half = replace(whole, stop=replace(whole.stop, steps=512 + 6 * 512))
-    train(half, tmp_path / "run", **quiet)
-    train(whole, tmp_path / "run", resume=True, **quiet)
-    train(CATCH, tmp_path / "plain", **quiet)
-    assert_same_run(tmp_path / "run", tmp_path / "plain")
-    assert newest_checkpoint(tmp_path / "run" / "checkpoints")[1].version.number == 12
 
 
 def test_an_interrupted_run_with_loaders_is_saved(tmp_path: Path) -> None:

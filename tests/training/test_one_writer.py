@@ -17,7 +17,6 @@ import pytest
 from colobus.cli.flags import parse
 from colobus.cli.main import run as command
 from colobus.cli.suite import Flags, suite_of
-from colobus.core.errors import ColobusError
 from colobus.core.files import locked
 from colobus.runs.config import Config, write_config
 from colobus.runs.folder import held
@@ -53,18 +52,6 @@ def test_two_runs_that_begin_at_once_in_one_folder_are_one(tmp_path: Path) -> No
     (err,) = (err for code, _, err in ends if code == 2)
     assert re.match(r"colobus: (the run \S+ is in use by|--out \S+: the folder is not empty)", err)
     assert complete(run)[-1]["steps"] >= 3000
-
-
-def test_a_start_that_fails_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise ColobusError("no games today")
-
-    monkeypatch.setattr("colobus.training.start.open_games", broken)
-    with pytest.raises(ColobusError, match="no games today"):
-        train(catch(1000), tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_written_before_a_run_began_is_deleted_but_never_a_checkpoint(

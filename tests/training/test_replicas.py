@@ -20,14 +20,12 @@ from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.learner import Learner
-from colobus.roles.replay.queue import TrajectoryQueue
 from colobus.runtime.threads import Threads
 from colobus.training.run import train
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
 from conftest import catch, short_pong, tuned
-from helpers.outcomes import Outcome, assert_same, inline, place_threads, run_to_the_end, threads
-from helpers.unbroken import assert_same_run
+from helpers.outcomes import assert_same, inline, run_to_the_end, threads
 
 QUIET: dict[str, Any] = {"log": lambda _line: None}
 
@@ -71,12 +69,6 @@ def test_several_learners_are_one_with_the_joined_batch(learners: int, normalise
         assert many.status.values[name] == pytest.approx(one.status.values[name], rel=0.1, abs=1e-3)
 
 
-def replicas_of(roles: Any) -> list[torch.Tensor]:
-    """Return the parameters of every learner."""
-    learners = [role for name, role in roles.items() if name.startswith("learner")]
-    return [learner.client.flat.values for learner in learners]
-
-
 CATCH = replace(
     catch(512 + 12 * 512, deterministic=True),
     shape=replace(catch(1).shape, actors=1, learners=2, reduce="group", servers=2),
@@ -84,51 +76,10 @@ CATCH = replace(
 
 
 @pytest.mark.slow
-def test_a_seed_gives_the_same_run_bit_for_bit_and_all_replicas_are_equal() -> None:
-    outcomes: list[Outcome] = []
-    for _ in range(2):
-        lines: list[str] = []
-        place = place_threads(CATCH, lines)
-        outcomes.append(run_to_the_end(place))
-        assert lines == []
-        first, second = replicas_of(place.roles)
-        assert torch.equal(first, second)
-        assert first.data_ptr() != second.data_ptr()
-    assert_same(*outcomes)
-    assert outcomes[0].version == Version(0, 12)
-    assert outcomes[0].status.steps == 512 + 12 * 512
-    assert outcomes[0].status.lag == (1.0, 1.0, 1.0)
-
-
-@pytest.mark.slow
 def test_one_learner_alone_is_a_central_run() -> None:
     alone = replace(CATCH, shape=replace(CATCH.shape, learners=1))
     central = replace(CATCH, shape=replace(CATCH.shape, learners=0))
     assert_same(inline(alone), inline(central))
-
-
-@pytest.mark.slow
-def test_a_run_is_resumed_exactly(tmp_path: Path) -> None:
-    half = replace(CATCH, stop=replace(CATCH.stop, steps=512 + 6 * 512))
-    train(half, tmp_path / "run", **QUIET)
-    train(CATCH, tmp_path / "run", resume=True, **QUIET)
-    train(CATCH, tmp_path / "whole", **QUIET)
-    assert_same_run(tmp_path / "run", tmp_path / "whole")
-    assert newest_checkpoint(tmp_path / "run" / "checkpoints")[1].version.number == 12
-
-
-def test_a_lost_learner_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sample, calls = TrajectoryQueue.sample, []
-
-    def failing(queue: TrajectoryQueue, patience: float | None = None) -> Any:
-        calls.append(queue)
-        if len(calls) > 12:
-            raise ValueError("the queue is torn")
-        return sample(queue, patience)
-
-    monkeypatch.setattr(TrajectoryQueue, "sample", failing)
-    with pytest.raises(RoleFailed, match=r"^learner-\d failed at test_replicas\.py"):
-        train(CATCH, tmp_path / "run", **QUIET)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import signal
 from dataclasses import replace
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from colobus.algorithms.a3c import A3C
 from colobus.cli.main import run as command
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import ColobusError
@@ -66,14 +64,6 @@ def test_steps_and_versions_go_on_and_the_epoch_is_raised(run: Path) -> None:
     assert after["steps"] - before["steps"] == BATCH * (after["version"] - before["version"])
     assert after["counters"]["games"] > before["counters"]["games"]
     assert after["counters"]["seconds"] > before["counters"]["seconds"]
-
-
-@pytest.mark.processes
-def test_resuming_twice_raises_the_epoch_twice(run: Path) -> None:
-    for epoch in (1, 2):
-        stop = complete(run)[-1]["steps"] + 5 * BATCH
-        assert colobus("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
-        assert complete(run)[-1]["epoch"] == epoch
 
 
 @pytest.mark.processes
@@ -147,18 +137,6 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
 
 
 @pytest.mark.processes
-def test_a_run_without_any_complete_checkpoint_says_so(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for path in (run / "checkpoints").glob("*.json"):
-        path.unlink()
-    assert command(["train", "--resume", str(run)]) == 2
-    err = capsys.readouterr().err
-    assert re.match(rf"colobus: no complete checkpoint in {run}/checkpoints: ", err)
-    assert err.count("\n") == 1
-
-
-@pytest.mark.processes
 @pytest.mark.parametrize(
     ("flags", "rule"),
     [
@@ -179,7 +157,7 @@ def test_a_run_past_its_stop_rule_says_so_and_is_left_as_it_is(
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_what_was_not_evaluated_at_the_end_is_so_by_resuming_it(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,34 +201,6 @@ def distributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert (code, err) == (0, "")
     return folder
-
-
-@pytest.mark.slow
-def test_a_run_of_workers_goes_on_with_its_own_settings(distributed: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(distributed, tmp_path / "run"))
-    config, before = (run / "config.json").read_bytes(), complete(run)[-1]
-    stop = before["steps"] + 4000
-    code, out, err = colobus("train", "--resume", run, "--no-finish", "--steps", stop)
-    assert (code, err) == (0, "")
-    assert "2 workers of 1 x 8 games" in out
-    assert (run / "config.json").read_bytes() == config
-    algorithm = read_config(run).experiment.algorithm
-    assert algorithm == A3C(
-        n=4,
-        ratio_clip=5.0,
-        gradient_clip=1.0,
-        lr=4e-3,
-        entropy_end=0.002,
-        anneal_steps=20_000,
-    )
-    after = complete(run)[-1]
-    assert after["epoch"] == before["epoch"] + 1
-    assert after["version"] > before["version"]
-    assert after["steps"] >= stop
-    assert after["counters"]["games"] > before["counters"]["games"]
-    saved = newest_checkpoint(run / "checkpoints")[1].group("aux")
-    done = min(after["steps"] / 20_000, 1.0)
-    assert float(saved["entropy"]) == pytest.approx(0.01 + done * (0.002 - 0.01))
 
 
 @pytest.mark.slow

@@ -105,13 +105,8 @@ LEARNED: dict[str, dict[str, Any]] = {
         "reuse": ReuseSettings(replay_proportion=0.5, replay_slots=10),
     },
     "a ring": {"reuse": ReuseSettings(buffer_batches=3, ramp_up=True)},
-    "random uses": {"reuse": ReuseSettings(buffer_batches=4, buffer_order="random")},
     "windows, first in first out": {
         "shape": replace(PRESETS["catch"].shape, actors=3, batch=12 * 32, in_flight=1)
-    },
-    "two queues": {
-        "shape": replace(PRESETS["catch"].shape, replays=2),
-        "reuse": ReuseSettings(replay_proportion=0.5, replay_slots=10),
     },
 }
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ import psutil
 import pytest
 
 from colobus.core.checkpoint import newest_checkpoint, write_checkpoint
-from colobus.core.errors import ColobusError, Lost
+from colobus.core.errors import Lost
 from colobus.core.types import Version
-from colobus.experiment.check import check
-from colobus.experiment.presets import PRESETS, preset, with_target
+from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, Sidecars
 from colobus.roles.tracker import StopRule, TrackerSettings
 from colobus.runtime.api import Done
@@ -30,7 +29,7 @@ from colobus.training import sidecars as follow
 from colobus.training.run import train
 from colobus.training.sidecars import SidecarProcesses
 from conftest import catch
-from helpers.launching import LONG, colobus, finish, start, wait_until
+from helpers.launching import colobus, finish, start, wait_until
 from helpers.players import make_checkpoint, write_run
 
 Results = list[dict[str, Any]]
@@ -39,13 +38,6 @@ Results = list[dict[str, Any]]
 def add(run: Path, experiment: Any, version: int) -> None:
     checkpoint = make_checkpoint(experiment, 3, steps=100 * version)
     write_checkpoint(run / "checkpoints", checkpoint._replace(version=Version(0, version)))
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + LONG
-    while not holds():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.02)
 
 
 def fail(result: object) -> None:
@@ -66,19 +58,24 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.processes
-def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Path) -> None:
-    experiment = write_run(tmp_path)
+def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run whose name begins with a dash, as in: colobus train catch --out=-x --evaluator."""
+    monkeypatch.chdir(tmp_path)
+    run = Path("-x")
+    experiment = write_run(run)
     results: list[Any] = []
     before, threads = children(), set(threading.enumerate())
-    with SidecarProcesses(tmp_path, Sidecars(True, True, 1.5), results.append) as sidecars:
+    with SidecarProcesses(run, Sidecars(True, True, 1.5), results.append) as sidecars:
         pids = [child.pid for child in children() if child not in before]
         assert len(pids) == 2
-        wait_for(lambda: len(results) == 2)
+        wait_until(lambda: len(results) == 2)
         assert [psutil.Process(pid).nice() for pid in pids] == [19, 19]
         assert [os.getpgid(pid) for pid in pids] == pids  # Ctrl-C in a terminal misses them
-        add(tmp_path, experiment, 8)
-        add(tmp_path, experiment, 9)
-        wait_for(lambda: sum(r["version"] == 9 for r in results) == 2)
+        add(run, experiment, 8)
+        add(run, experiment, 9)
+        wait_until(lambda: sum(r["version"] == 9 for r in results) == 2)
         assert sidecars.dead() == ""
     assert children() == before
     assert all(is_gone(pid) for pid in pids)
@@ -98,8 +95,8 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(tmp_path: Pa
         versions = [r["version"] for r in kind]
         assert versions == sorted(set(versions))  # none twice
         assert len(versions) + sum(r["skipped"] for r in kind) == 3  # done or counted
-    assert (tmp_path / "eval" / "follow.log").read_text() == ""
-    assert (tmp_path / "videos" / "follow.log").read_text() == ""
+    assert (run / "eval" / "follow.log").read_text() == ""
+    assert (run / "videos" / "follow.log").read_text() == ""
 
 
 @pytest.mark.processes
@@ -126,9 +123,9 @@ def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(tmp_p
 
     wanted = Sidecars(evaluator=True, every=True)
     with SidecarProcesses(run, wanted, results.append, lambda _: Near()) as sidecars:
-        wait_for(lambda: len(results) == 1)
+        wait_until(lambda: len(results) == 1)
         add(run, experiment, 9)
-        wait_for(lambda: len(results) == 2)
+        wait_until(lambda: len(results) == 2)
         assert sidecars.dead() == "the evaluator was lost (its host is gone); begun again"
         assert sidecars.dead() == ""
     first, second = (["config.json", f"0000000{n}.json", f"0000000{n}.safetensors"] for n in (7, 9))
@@ -163,23 +160,6 @@ def test_what_one_that_is_apart_cannot_use_is_told(tmp_path: Path) -> None:
     assert said.startswith("the recorder could not use 00000007.safetensors: colobus: no ")
 
 
-@pytest.mark.processes
-def test_a_run_may_have_a_name_that_begins_with_a_dash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in: colobus train catch --out=-x --evaluator."""
-    monkeypatch.chdir(tmp_path)
-    run, results = Path("-x"), list[Any]()
-    run.mkdir()
-    write_run(run)
-    with SidecarProcesses(run, Sidecars(True, False, 1.5), results.append) as sidecars:
-        while not results:
-            assert sidecars.dead() == ""
-            time.sleep(0.02)
-    assert [result["kind"] for result in results] == ["evaluation"]
-    assert (run / "eval" / "follow.log").read_text() == ""
-
-
 def test_nothing_is_started_unasked(tmp_path: Path) -> None:
     before = children()
     with SidecarProcesses(tmp_path, Sidecars(False, False, 120.0), print) as sidecars:
@@ -202,7 +182,7 @@ def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
             key=lambda child: "--no-evaluate" in child.cmdline(),
         )
         evaluator.kill()
-        wait_for(lambda: is_gone(evaluator.pid) and is_gone(recorder.pid))
+        wait_until(lambda: is_gone(evaluator.pid) and is_gone(recorder.pid))
         lines += [sidecars.dead() for _ in range(3)]
     assert lines == [
         f"the evaluator (process {evaluator.pid}) ended with exit code -9; it wrote no message",
@@ -253,7 +233,7 @@ def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
     assert not is_gone(int(pid))
     training.kill()
     training.communicate()
-    wait_for(lambda: is_gone(int(pid)))
+    wait_until(lambda: is_gone(int(pid)))
 
 
 def test_once_does_the_newest_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +324,7 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     assert "it was not done with one before the end of the run" in line
     results: list[Any] = []
     with SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), results.append) as sidecars:
-        wait_for(lambda: bool(results))
+        wait_until(lambda: bool(results))
     assert sidecars.idle() == []
 
 
@@ -399,27 +379,3 @@ def test_the_evaluated_score_ends_the_run(tmp_path: Path) -> None:
     _, checkpoint, passed_over = newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert passed_over == []
     assert checkpoint.version.number >= max(one["version"] for one in about)
-
-
-@pytest.mark.processes
-def test_a_score_that_is_not_reached_ends_nothing(tmp_path: Path) -> None:
-    stop = StopRule(steps=30_000, until_evaluated=2.0)  # Catch's best is 1
-    result = train(experiment(stop, evaluator=True), tmp_path / "run", log=lambda line: None)
-    assert result.status.steps >= 30_000
-
-
-def test_the_published_targets() -> None:
-    def goal(name: str) -> object:
-        base = preset(name)[0]
-        base = replace(base, stop=StopRule(until_evaluated="auto"))
-        return with_target(base).stop.until_evaluated
-
-    games = ("breakout", "pong", "riverraid", "seaquest", "space_invaders")
-    assert [goal(game) for game in games] == [300, 10, 4000, 1830, 700]
-    with pytest.raises(ColobusError, match=r"boxing has no target score .*breakout, pong"):
-        goal("boxing")
-
-
-def test_a_target_without_an_evaluator_is_refused() -> None:
-    with pytest.raises(ColobusError, match=r"--until-evaluated 1: .*--evaluator"):
-        check(experiment(StopRule(until_evaluated=1.0)))

@@ -10,10 +10,10 @@ import torch
 from colobus.core.types import Gradient, Version
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.parameters.server import REPEATED, Admission, ParameterServer
+from helpers.schedules import SIZE, bits
 from helpers.servers import FIRST, server_of
 
 NOW = 5
-SIZE = 64
 SGD = OptimizerSettings(optimizer="sgd")
 
 
@@ -49,13 +49,6 @@ def gradient(learner: int, version: Version, samples: int = 8, rate: float = 0.1
     random = torch.Generator().manual_seed(100 * learner + version.number)
     values = torch.randn(SIZE, generator=random)
     return Gradient(learner, version, 0, 1, samples, rate, values)
-
-
-def bits(server: ParameterServer) -> tuple[Any, ...]:
-    params, optimizer = server.state()
-    tensors = [params.values, server.values, *optimizer.values()]
-    waiting = sorted((i, g.values.numpy().tobytes()) for i, g in server._waiting.items())
-    return (params.version, [t.numpy().tobytes() for t in tensors], waiting)
 
 
 SYNCHRONOUS = [  # learner, version, does it count, version afterwards

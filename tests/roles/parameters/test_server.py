@@ -12,10 +12,8 @@ from colobus.core.errors import Deadline
 from colobus.core.types import Gradient, Version
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.parameters.server import REPEATED, TARGET, Admission, ParameterServer
+from helpers.schedules import SIZE, bits
 from helpers.servers import FIRST, server_of
-
-SIZE = 64
-BITS = tuple[Any, ...]
 
 
 def make_server(quorum: int = 1, version: Version = FIRST, **more: Any) -> ParameterServer:
@@ -33,13 +31,6 @@ def gradient(
     return Gradient(learner, version, part, parts, 32, rate, values)
 
 
-def bits(server: ParameterServer) -> BITS:
-    """Return everything a push could change, to be compared exactly."""
-    params, optimizer = server.state()
-    tensors = [params.values, server.values, *optimizer.values()]
-    return (params.version, [t.clone().numpy().tobytes() for t in tensors])
-
-
 def test_a_gradient_that_counts_steps_and_publishes_the_next_version() -> None:
     server = make_server()
     before = server.pull()
@@ -49,16 +40,6 @@ def test_a_gradient_that_counts_steps_and_publishes_the_next_version() -> None:
     assert after.version == Version(0, 1)
     want = before.values - 0.1 * gradient().values.sign()  # Adam's first step
     torch.testing.assert_close(after.values, want, rtol=0, atol=1e-4)
-
-
-def test_the_same_push_twice_counts_once_while_others_are_awaited() -> None:
-    once, twice = make_server(quorum=2), make_server(quorum=2)
-    for server in (once, twice):
-        assert server.push(gradient(learner=0)) == (Version(0, 0), True, "")
-    assert twice.push(gradient(learner=0)) == (Version(0, 0), False, REPEATED)
-    for server in (once, twice):
-        assert server.push(gradient(learner=1)) == (Version(0, 1), True, "")
-    assert bits(once) == bits(twice)
 
 
 def test_a_part_sent_again_after_it_stepped_is_refused() -> None:
@@ -105,34 +86,6 @@ def test_a_version_is_one_round_of_all_its_parts() -> None:
         server.push(gradient(part=part, parts=4))
     assert server.pull().version == Version(0, 1)
     assert server.state()[1]["count"].item() == 4
-
-
-@pytest.mark.parametrize(("quorum", "learners"), [(1, 1), (1, 2), (2, 2), (1, 3), (2, 3), (3, 3)])
-def test_quorum_table(quorum: int, learners: int) -> None:
-    server = make_server(quorum)
-    counted = [server.push(gradient(learner=i)).counted for i in range(learners)]
-    assert counted == [True] * quorum + [False] * (learners - quorum)
-    assert server.pull().version == Version(0, 1)
-
-
-def test_the_order_of_arrival_does_not_change_a_step() -> None:
-    servers = [make_server(quorum=3) for _ in range(2)]
-    for server, order in zip(servers, ([0, 1, 2], [2, 0, 1]), strict=True):
-        for learner in order:
-            server.push(gradient(learner=learner))
-    assert bits(servers[0]) == bits(servers[1])
-
-
-def test_a_server_with_a_saved_state_goes_on_bit_for_bit() -> None:
-    server = make_server()
-    for number in range(3):
-        server.push(gradient(Version(0, number)))
-    params, optimizer = server.state()
-    again = server_of(params.values.clone(), version=Version(0, 3), state=optimizer)
-    for number in range(3, 6):
-        server.push(gradient(Version(0, number)))
-        again.push(gradient(Version(0, number)))
-    assert bits(server) == bits(again)
 
 
 def test_needing_fewer_steps_at_once_if_so_many_are_there() -> None:
@@ -189,17 +142,6 @@ def test_the_target_slice_changes_at_multiples_of_n_updates_only() -> None:
     kept = server.kept()  # of version 8
     assert kept is not None
     assert torch.equal(kept[1][TARGET], parameters[6])
-
-
-def test_a_target_slice_is_saved_and_comes_back() -> None:
-    server = target_server()
-    for number in range(5):
-        server.push(gradient(Version(0, number)))
-    params, state = server.state()
-    again = target_server(Version(1, 5), **state)
-    assert again.pull_target().version == Version(1, 3)
-    assert torch.equal(again.pull_target().values, server.pull_target().values)
-    assert not torch.equal(again.pull_target().values, params.values)
 
 
 def test_with_a_broadcast_interval_only_its_multiples_are_published() -> None:
