@@ -77,9 +77,10 @@ fuzz: setup
 	$(BIN)/python tests/helpers/hostile.py
 	$(BIN)/python -m pytest tests/runs/test_hostile.py -k fuzz --hypothesis-profile fuzz
 
-# These wait for most of their time: two at once, beside other stages too.
+# These wait for most of their time: two at once, beside other stages too. They begin with the files
+# that take longest (LONGEST in tests/helpers/reporting.py), or one would be left alone at the end.
 test-cluster: setup $(VENV)/.cluster
-	$(call TESTS,-m cluster,-n 2 --dist loadfile)
+	$(call TESTS,-m cluster,-n 2 --dist loadfile --no-loadscope-reorder)
 
 test-browser: setup $(VENV)/.browser
 	$(call TESTS,-m browser)

@@ -28,7 +28,6 @@ BOTH = tuned(CATCH, double=True, duelling=True, explore="ladder")
 FEW = replace(CATCH.replay, windows=16, samples_per_insert=0.5)
 WAYS: dict[str, dict[str, Any]] = {
     "one learner, prioritized": {"shape": CENTRED, "replay": PRIORITIZED, "algorithm": BOTH},
-    "one learner, lambda": {"shape": CENTRED, "replay": FEW, "algorithm": LAMBDA},
     "one learner, lambda, predict": {
         "shape": CENTRED,
         "replay": FEW,
@@ -65,11 +64,8 @@ def test_catch_is_learned_by_several(way: str) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(
-    "words", ["--workers 2", "--workers 0 --learners 2 --actors 2 --replays 2 --prioritized"]
-)
-def test_catch_is_learned_on_ray(tmp_path: Path, words: str) -> None:
-    run = ray_runs.train(tmp_path, "gorila-catch", *words.split())
+def test_catch_is_learned_on_ray(tmp_path: Path) -> None:
+    run = ray_runs.train(tmp_path, "gorila-catch", "--workers", 2)
     code, out, _ = run.end()
     assert code == 0
     assert json.loads(out)["best"] >= 0.9

@@ -223,19 +223,9 @@ class Host:
                     found.append(pid)
         return sorted(found, key=lambda pid: (pid != self._init, pid))
 
-    def freeze(self) -> None:
-        """Stop every process but the first one; connections stay open."""
-        wait_for(lambda: not self._signal(signal.SIGSTOP, spared="TZ"))
-
-    def thaw(self) -> None:
-        """Let every process go on."""
-        self._signal(signal.SIGCONT, spared="")
-        for program in self._programs:
-            program.wake()
-
     def clear(self) -> None:
         """Kill every process but the first one."""
-        wait_for(lambda: not self._signal(signal.SIGKILL, spared="Z"))
+        wait_for(lambda: not self._killed())
 
     def kill(self) -> None:
         """End the host as if its power went: nothing more is heard of it."""
@@ -260,14 +250,14 @@ class Host:
             program.wake()  # a host ends when the last of its processes has been waited for
         return self._own.process.poll() is not None
 
-    def _signal(self, number: int, spared: str) -> int:
-        """Send a signal to all but the first one and those in some states; return to how many."""
+    def _killed(self) -> int:
+        """Kill all but the first one and zombies; return how many there were."""
         sent = 0
         for pid in self.processes():
             with suppress(OSError):
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-                if pid != self._init and state not in spared:
-                    os.kill(pid, number)
+                if pid != self._init and state != "Z":
+                    os.kill(pid, signal.SIGKILL)
                     sent += 1
         return sent
 

@@ -29,6 +29,9 @@ SILENCE = 12.0
 QUIET = ("--no-finish", "--no-tensorboard", "--json")
 SMALL = ("--on", "ray", "--cpus", 0.2, "--silence", SILENCE, *QUIET)
 
+ENDLESS = ("--until-score", 2, "--steps", 10_000_000)
+"""Of a run that a test ends: by its rule it might end just while one of its processes is frozen."""
+
 LINES = 8
 """Of metrics, a second apart, by which a run plays well; most games are in one of them only."""
 
@@ -205,10 +208,39 @@ def running(process: psutil.Process) -> str:
     return ""
 
 
+def listening(process: psutil.Process) -> set[tuple[str, int]]:
+    """Return the addresses and ports at which a process listens."""
+    try:
+        there = process.net_connections("inet")
+    except psutil.NoSuchProcess:
+        return set()
+    return {
+        (c.laddr.ip.removeprefix("::ffff:"), c.laddr.port)
+        for c in there
+        if c.status == psutil.CONN_LISTEN
+    }
+
+
 def train(folder: Path, game: str, *words: object, **more: Any) -> Run:
     """Begin a small run that saves often."""
     saves = ("--checkpoint-seconds", 2, *(("--keep-every", 5) if "dba3c" in game else ()))
     return Run(folder, "train", game, "--out", folder / "run", *SMALL, *saves, *words, **more)
+
+
+@contextlib.contextmanager
+def nothing_left() -> Iterator[dict[str, str]]:
+    """Yield variables that give a run's own Ray another folder; in the end it must be empty.
+
+    Nor may anything be left in the shared memory, where other runs have theirs.
+    """
+    shared = set(os.listdir("/dev/shm"))
+    # The path is short, as there will be sockets below it.
+    with tempfile.TemporaryDirectory(prefix="g", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield {"RAY_TMPDIR": folder}
+        until, left = time.monotonic() + LONG, set(os.listdir("/dev/shm")) - shared
+        while (left := left & set(os.listdir("/dev/shm"))) or os.listdir(folder):
+            assert time.monotonic() < until, (left, os.listdir(folder))
+            time.sleep(0.2)
 
 
 class Head(NamedTuple):
@@ -246,11 +278,16 @@ def node(of: Head, name: str, cpus: int) -> Iterator[None]:
     try:
         yield
     finally:
-        family = psutil.Process(process.pid).children(recursive=True)
-        process.terminate()
-        process.wait(LONG)
-        _, left = psutil.wait_procs(family, timeout=LONG)
-        assert not any(map(running, left))
+        end_with_its_own(process)
+
+
+def end_with_its_own(process: subprocess.Popen[bytes]) -> None:
+    """End a process, with which all that it has started has to end."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    process.wait(LONG)
+    _, left = psutil.wait_procs(family, timeout=LONG)
+    assert not any(map(running, left))
 
 
 @contextlib.contextmanager
@@ -282,9 +319,5 @@ def head(cpus: int, env: Mapping[str, str] | None = None, more: str = "") -> Ite
         yield Head(f"127.0.0.1:{port}", secret, process)
     finally:
         if process.poll() is None:  # else it could not even start, as it has said
-            family = psutil.Process(process.pid).children(recursive=True)
-            process.terminate()
-            process.wait(LONG)
-            _, left = psutil.wait_procs(family, timeout=LONG)
-            assert not any(map(running, left))
+            end_with_its_own(process)
         shutil.rmtree(folder, ignore_errors=True)

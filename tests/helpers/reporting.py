@@ -1,4 +1,7 @@
-"""A plugin: tests that start processes are marked so; those that need a second try are named."""
+"""A plugin: tests that start processes are marked so; those that need a second try are named.
+
+Files whose tests take longest come first.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ import pytest
 
 MARKS = {"processes", "cluster", "browser", "package", "gpu"}
 """One of these tells that a test may start processes."""
+
+LONGEST = ("slurm", "ray_failures", "ray_runs", "ray", "ray_errors", "ray_lost", "ray_placement")
+"""Of tests on clusters: tests/runtime/test_*.py that take minutes each, the longest first."""
 
 _started: list[str] = []
 """What this process has started since the test began."""
@@ -48,6 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--second-try", action="store_true", help="say of each test that passes: it is flaky"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first: of several workers none goes on alone with one at the end."""
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 @pytest.hookimpl(wrapper=True)

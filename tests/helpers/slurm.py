@@ -42,6 +42,7 @@ SlurmdLogFile={folder}/%n.log
 SlurmdTimeout=20
 KillWait=20
 ReturnToService=2
+SchedulerParameters=sched_interval=5,bf_interval=5
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup
 SlurmdParameters=config_overrides

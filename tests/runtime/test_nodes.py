@@ -30,7 +30,7 @@ from colobus.runtime.groups import (
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch
-from helpers.ray_runs import head, node, train
+from helpers.ray_runs import ENDLESS, head, node, train
 
 LISTS = {
     "n1": "n1",
@@ -218,8 +218,7 @@ def test_prometheus_is_told_of_a_run_by_the_exporter_of_ray(tmp_path: Path) -> N
         return {}
 
     with head(cpus=2, more=f"--metrics-export-port {port}") as there:
-        endless = ("--until-score", 2, "--steps", 10_000_000)
-        run = train(tmp_path, "catch", "--address", there.address, *endless, env=there.env)
+        run = train(tmp_path, "catch", "--address", there.address, *ENDLESS, env=there.env)
         run.wait(lambda: exported().get("steps", 0.0) > 2_000)
         first = exported()
         assert {"version", "games", "seconds", "score", "best"} < first.keys()

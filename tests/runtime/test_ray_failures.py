@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
-from colobus.evaluation.agent import load
+from colobus.evaluation.agent import Agent, load
 from colobus.evaluation.evaluator import evaluate
 from colobus.experiment.presets import PRESETS
 from helpers.launching import complete
-from helpers.ray_runs import SILENCE, SMALL, Run, running, train
+from helpers.ray_runs import ENDLESS, SILENCE, SMALL, Run, listening, nothing_left, running, train
 
 pytestmark = pytest.mark.cluster
 
@@ -33,8 +33,8 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     """Begin a run (`train`, or `Run` itself); none outlives the test."""
     runs: list[Run] = []
 
-    def begin(*words: object, make: Callable[..., Run] = train) -> Run:
-        runs.append(make(tmp_path, *words))
+    def begin(*words: object, make: Callable[..., Run] = train, **more: Any) -> Run:
+        runs.append(make(tmp_path, *words, **more))
         return runs[-1]
 
     yield begin
@@ -60,21 +60,17 @@ def hit(run: Run, how: str, whom: str) -> dict[str, Any]:
     return lost
 
 
-ENDLESS = ("--until-score", 2, "--steps", 10_000_000)
-"""A run that could end by its rule might do so just while one of its processes is frozen."""
-
-
-def assert_learned(run: Run, code: int = 0, why: str = "by its rule") -> dict[str, Any]:
-    """The run ends and has learned, by itself if nothing else is said; return its JSON object."""
-    ended, out, _ = run.end()
-    assert ended == code
-    summary: dict[str, Any] = json.loads(out)  # one object, and nothing else on stdout
-    assert summary["stopped"] == why
-    assert summary["best"] >= 0.9  # the rule held; the score is of games after that
+def stop(run: Run) -> Agent:
+    """Wait until the run has gone on after what befell it, and stop it; return its agent."""
+    newest = run.version()
+    run.wait(lambda: run.version() > newest)
+    run.process.send_signal(signal.SIGINT)
+    code, out, _ = run.end()
+    summary = json.loads(out)  # one object, and nothing else on stdout
+    assert (code, summary["stopped"]) == (130, "Ctrl-C")
     agent = load(run.path)
     assert agent.checkpoint.steps == summary["steps"]
-    assert evaluate(agent, episodes=1000).mean >= 0.75  # with an error of 0.02; -0.6 is random play
-    return summary
+    return agent
 
 
 def stop_when_learned(run: Run, after: int = 0) -> None:
@@ -86,8 +82,8 @@ def stop_when_learned(run: Run, after: int = 0) -> None:
     """
     told = len(run.metrics())
     run.wait(lambda: run.plays_well(told) and run.metrics()[-1]["steps"] > after)
-    run.process.send_signal(signal.SIGINT)
-    assert_learned(run, 130, "Ctrl-C")
+    mean = evaluate(stop(run), episodes=1000).mean
+    assert mean >= 0.75  # with an error of 0.02; -0.6 is random play
 
 
 def assert_named(run: Run, lost: dict[str, Any]) -> None:
@@ -108,7 +104,7 @@ def test_a_run_outlives_its_workers_and_a_driver_that_was_frozen(begin: Begin) -
     driver.suspend()
     time.sleep(SILENCE + 1)  # longer than a process may be silent
     driver.resume()
-    stop_when_learned(run)
+    stop(run)
     lost = run.events("lost")
     assert [event["process"] for event in lost] == [killed["process"], frozen["process"]]
     assert run.events("restored") == []
@@ -142,13 +138,15 @@ def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
         assert lost["why"]
     if game == "catch":
         assert_named(run, hit(run, "SIGKILL", "worker"))  # and a remote actor alone
-    stop_when_learned(run)
+        stop_when_learned(run)
+    else:
+        stop(run)
     assert len(run.events("lost")) == (3 if game == "catch" else 2)
     assert_restored(run, 2)
 
 
 def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(begin: Begin) -> None:
-    apart = ("--workers", 0, "--learners", 2, "--actors", 2, "--replays", 2)
+    apart = ("--workers", 0, "--learners", 2, "--actors", 2, "--replays", 2, "--prioritized")
     run = begin("gorila-catch", *apart, *ENDLESS)
     for whom in ("actor", "learner"):
         lost = hit(run, "SIGKILL", whom)
@@ -167,32 +165,21 @@ def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(beg
 
 
 def test_what_only_answers_may_be_lost_often_while_others_work(begin: Begin) -> None:
-    from colobus.runtime.ray.runtime import TRIES
-
     run = begin("catch", *ENDLESS)
-    for _ in range(TRIES + 2):
+    for _ in range(7):  # what takes steps of its own may be lost five times in a row
         assert hit(run, "SIGKILL", "tracker")["kind"] == "tracker"
     # stopped before it made a step, a run would leave the checkpoint that it went on from
-    run.wait(lambda: complete(run.path)[-1]["epoch"] == TRIES + 2)
+    run.wait(lambda: complete(run.path)[-1]["epoch"] == 7)
     run.process.send_signal(signal.SIGINT)
     assert run.end()[0] == 130
-    assert_restored(run, TRIES + 2)
-
-
-def listening(process: psutil.Process) -> set[tuple[str, int]]:
-    """Return the addresses and ports at which a process listens."""
-    try:
-        there = process.net_connections("inet")
-    except psutil.NoSuchProcess:
-        return set()
-    return {(c.laddr.ip, c.laddr.port) for c in there if c.status == psutil.CONN_LISTEN}
+    assert_restored(run, 7)
 
 
 def assert_closed(run: Run, folder: Path) -> None:
     """Nobody can reach its processes from elsewhere, or join them here without the token."""
     everywhere = set[tuple[str, int]]().union(*map(listening, run.family))
     assert len(everywhere) > 5
-    assert {ip for ip, _ in everywhere} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert {ip for ip, _ in everywhere} <= {"127.0.0.1", "::1"}
     (head,) = [p for p in run.family if "/gcs_server " in running(p)]
     ((_, port),) = listening(head)
     folder.mkdir()
@@ -211,13 +198,14 @@ def assert_closed(run: Run, folder: Path) -> None:
 def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resumed(
     begin: Begin, tmp_path: Path
 ) -> None:
-    run = begin("dba3c-catch", "--minutes", 5, *ENDLESS)
-    run.wait(lambda: run.version() > 0)
-    assert_closed(run, tmp_path / "other")
-    assert len(run.family) > 5
-    os.kill(run.process.pid, signal.SIGKILL)
-    run.process.wait()
-    run.gone(agents=False)
+    with nothing_left() as env:
+        run = begin("dba3c-catch", "--minutes", 5, *ENDLESS, env=env)
+        run.wait(lambda: run.version() > 0)
+        assert_closed(run, tmp_path / "other")
+        assert len(run.family) > 5
+        os.kill(run.process.pid, signal.SIGKILL)
+        run.process.wait()
+        run.gone(agents=False)
     newest = complete(run.path)[-1]
 
     again = ("train", "--resume", run.path, *SMALL, "--checkpoint-seconds", 2)
@@ -235,7 +223,10 @@ def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resum
     summary = json.loads(out)
     assert summary["stopped"] == "Ctrl-C"
 
-    third = begin(*again, "--steps", max(2 * saved["steps"], 60_000), make=Run)
-    assert_learned(third)
-    assert complete(third.path)[-1]["epoch"] == 2
+    steps = saved["steps"] + 5_000
+    third = begin(*again, "--steps", steps, make=Run)
+    code, out, _ = third.end()
+    assert (code, json.loads(out)["stopped"]) == (0, "by its rule")
+    last = complete(third.path)[-1]
+    assert (last["epoch"], last["steps"] >= steps) == (2, True)
     run.gone()

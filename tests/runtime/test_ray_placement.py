@@ -26,14 +26,14 @@ from helpers.hosts import (
     wait_for,
 )
 from helpers.launching import complete
-from helpers.ray_runs import DRIVER, SILENCE, plays_well
+from helpers.ray_runs import DRIVER, ENDLESS, SILENCE, plays_well
 
 pytestmark = [pytest.mark.cluster, needs_root]
 
 GROUP = ("--learners", 2, "--reduce", "group", "--actors", 1)
 QUEUES = ("--actors", 4, "--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 18)
 SHORT = ("--no-finish", "--no-tensorboard", "--json", "--checkpoint-seconds", 1)
-LASTS = ("--until-score", 2, "--steps", 10_000_000, "--minutes", 20)
+LASTS = (*ENDLESS, "--minutes", 20)
 
 PLACES = """
 import sys

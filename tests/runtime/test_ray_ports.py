@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from helpers.ray_runs import Run, running, train
+from helpers.ray_runs import ENDLESS, Run, listening, running, train
 
 pytestmark = pytest.mark.cluster
 
@@ -44,19 +44,6 @@ def rows() -> dict[str, tuple[str, str, str]]:
     return {what: (address, count, protocol) for what, address, count, protocol in found}
 
 
-def listening(process: psutil.Process) -> set[tuple[str, int]]:
-    """Return the addresses and ports at which a process listens."""
-    try:
-        there = process.net_connections("inet")
-    except psutil.NoSuchProcess:
-        return set()
-    return {
-        (c.laddr.ip.removeprefix("::ffff:"), c.laddr.port)
-        for c in there
-        if c.status == psutil.CONN_LISTEN
-    }
-
-
 def what_listens(run: Run) -> dict[str, list[set[tuple[str, int]]]]:
     """Return what each kind of process listens at."""
     found: dict[str, list[set[tuple[str, int]]]] = {}
@@ -82,7 +69,7 @@ def answer(address: tuple[str, int]) -> str:
 
 
 def test_the_table_of_ports_is_what_really_listens(tmp_path: Path) -> None:
-    run = train(tmp_path, "dba3c-catch", "--until-score", 2, "--steps", 10_000_000)
+    run = train(tmp_path, "dba3c-catch", *ENDLESS)
     try:
         run.wait(lambda: run.version() > 0)
         run.look()

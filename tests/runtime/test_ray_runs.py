@@ -14,7 +14,7 @@ import pytest
 
 from colobus.evaluation.agent import load
 from helpers.launching import complete
-from helpers.ray_runs import DRIVER, Run, train
+from helpers.ray_runs import DRIVER, ENDLESS, Run, nothing_left, train
 from helpers.unbroken import assert_same_run, finished
 
 pytestmark = pytest.mark.cluster
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 def run(tmp_path: Path) -> Iterator[Run]:
     """A run with two queues, each with one actor and slots of its own."""
     words = ("--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 9)
-    run = train(tmp_path, "catch", *words, "--until-score", 2, "--steps", 10_000_000)
+    run = train(tmp_path, "catch", *words, *ENDLESS)
     yield run
     run.kill()
 
@@ -56,7 +56,6 @@ def test_a_lost_queue_is_named_and_counted_and_replaced_while_the_run_goes_on(ru
         assert len(re.findall(named, run.log, re.MULTILINE)) == 1
     assert run.events("restored") == []  # nothing went back to a checkpoint
     assert {event["kind"] for event in run.events("lost")} == {"queue", "worker"}
-    run.wait(run.plays_well)
     run.process.send_signal(signal.SIGINT)
     assert run.end()[0] == 130
 
@@ -94,20 +93,23 @@ def test_killed_processes_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGINT, 130)]
+    ("numbers", "code"), [([signal.SIGHUP, signal.SIGQUIT], 129), ([signal.SIGINT], 130)]
 )
-def test_a_signal_to_all_processes_of_the_terminal_saves_the_run(
-    tmp_path: Path, number: signal.Signals, code: int
+def test_a_signal_to_all_processes_of_the_terminal_saves_the_run_and_leaves_nothing(
+    tmp_path: Path, numbers: list[signal.Signals], code: int
 ) -> None:
-    long = ("--until-score", 2, "--steps", 10_000_000)
-    run = train(tmp_path, "catch", *long, "--checkpoint-seconds", 600, session=True)
-    try:
-        run.wait(lambda: learned(run) > 0)
-        known = learned(run)
-        os.killpg(run.process.pid, number)
-        ended, _, log = run.end()
-    finally:
-        run.kill()
+    """Of several signals the command heeds the first; the others must end no process either."""
+    words = (*ENDLESS, "--checkpoint-seconds", 600)
+    with nothing_left() as env:
+        run = train(tmp_path, "catch", *words, session=True, env=env)
+        try:
+            run.wait(lambda: learned(run) > 0)
+            known = learned(run)
+            for number in numbers:
+                os.killpg(run.process.pid, number)
+            ended, _, log = run.end()
+        finally:
+            run.kill()
     assert ended == code
     assert re.search(r"stopped by \S+ at [\d,]+ steps, all saved; go on with: ", log), log
     assert "begun again" not in log  # nothing was lost by it
