@@ -18,11 +18,12 @@ import torch
 
 from benchmarks.lib.faults import Sleeper
 from colobus.cli.bench import Bench
-from colobus.cli.experiment_flags import resolve
+from colobus.cli.experiment_flags import cluster_of, resolve
 from colobus.cli.flags import print_json
+from colobus.cli.plan import NoSchedule
 from colobus.cli.throughput import for_seconds, steady_rate, trained
 from colobus.core.errors import ColobusError
-from colobus.core.types import Batch, Bools, Bytes, Frames, Ints, Version
+from colobus.core.types import Bools, Bytes, Frames, Ints
 from colobus.envs.api import GameSettings, Step
 from colobus.envs.make import action_names, agents, frame_shape, is_atari
 from colobus.experiment.settings import Experiment
@@ -31,8 +32,8 @@ from colobus.roles.learner import Learner
 from colobus.roles.parameters.published import Pulled
 from colobus.roles.policy import Scores, SlicedPolicy
 from colobus.roles.schedule import Schedule
-from colobus.roles.tracker import ResumePoint
 from colobus.runtime.graph import RoleGraph, part
+from colobus.runtime.groups import Cluster
 from colobus.training.start import open_games
 from colobus.training.topology import make_graph
 
@@ -111,21 +112,11 @@ class DummyPolicy(SlicedPolicy):
         """Do nothing."""
 
 
-class StepCounter:
+class StepCounter(NoSchedule):
     """A schedule that counts steps and leaves the algorithm's state as it is."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.algorithm_state, self.steps = schedule.algorithm_state, schedule.steps
-
-    def begin(self, begun: ResumePoint) -> None:
-        """Do nothing."""
-
-    def before(self, batch: Batch, version: Version) -> None:
-        """Do nothing."""
-
-    def after(self, batch: Batch, values: dict[str, float]) -> None:
-        """Count the batch's steps."""
-        self.steps += int(batch.fresh)
 
 
 def with_dummies(graph: RoleGraph, dummies: Sequence[str]) -> RoleGraph:
@@ -151,8 +142,9 @@ def trained_with(
     experiment: Experiment,
     seconds: float,
     make: Callable[..., RoleGraph] = make_graph,
+    cluster: Cluster | None = None,
 ) -> list[tuple[float, int]]:
-    """Train with stubs for so long; return (seconds, steps) as they went.
+    """Train with stubs for so long, on threads or on Ray; return (seconds, steps) as they went.
 
     The experiment's stop rule and what it writes do not count.
     """
@@ -163,12 +155,15 @@ def trained_with(
 
     measured = for_seconds(experiment, seconds)
     with patch("colobus.training.start.open_games", partial(open_games, make=games)):
-        return trained(measured, None, None, lambda _: None, with_stubs)[0]
+        return trained(measured, cluster, None, lambda _: None, with_stubs)[0]
 
 
-def measure(experiment: Experiment, seconds: float, dummies: Sequence[str]) -> dict[str, Any]:
+def measure(
+    experiment: Experiment, seconds: float, dummies: Sequence[str], cluster: Cluster | None = None
+) -> dict[str, Any]:
     """Train with stubs for so long; return ``dummy_steps_per_s`` and what was measured."""
-    rate = round(steady_rate(trained_with(dummies, experiment, seconds)), 1)
+    counts = trained_with(dummies, experiment, seconds, cluster=cluster)
+    rate = round(steady_rate(counts), 1)
     return {"game": experiment.games.game, "dummy": list(dummies), "dummy_steps_per_s": rate}
 
 
@@ -179,9 +174,9 @@ def main(words: Sequence[str]) -> int:
         dummies = parse_dummies(words[at + 1])
         flags = [*words[:at], *words[at + 2 :]]
         wanted = resolve(Bench, "bench", flags, default_game="pong")
-        if wanted.flags.on != "threads":
-            raise ColobusError(f"--on {wanted.flags.on} with --dummy: stubs live on threads only")
-        result = measure(wanted.experiment, wanted.flags.seconds, dummies)
+        cluster_of(wanted.flags)
+        cluster = wanted.flags.cluster if wanted.flags.on == "ray" else None
+        result = measure(wanted.experiment, wanted.flags.seconds, dummies, cluster)
     except ColobusError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,7 @@ from colobus.runtime.graph import RoleGraph
 from colobus.training.start import begin, make_network
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, short_pong
+from helpers.ray_runs import ROOT, without_ray
 
 PONG = short_pong(1)
 
@@ -115,3 +119,53 @@ def test_with_a_stub_predictor_no_network_is_asked(monkeypatch: pytest.MonkeyPat
     roles = roles_of(catch(1), PREDICTOR, LEARNER)
     assert len(asked) == sum(name.startswith("actor-") for name in roles)
     assert roles["learner-0"].clock.steps >= 2
+
+
+ON_RAY = """
+import sys
+from dataclasses import replace
+
+sys.path.insert(0, {ROOT!r})
+from benchmarks.lib.stubs import KNOWN, trained_with
+from colobus.experiment.presets import preset
+from colobus.runtime.groups import Cluster
+from colobus.training.topology import make_graph
+
+
+def make(*args, **kwargs):
+    # this process cannot load games, nor learn, nor ask a network twice
+    from colobus.envs import atari
+    from colobus.roles.backprop import Backprop
+    from colobus.roles.policy import Policy
+
+    asked, act = [], Policy._act
+
+    def once(*inputs):
+        asked.append(inputs)
+        assert len(asked) == 1, "a network was asked again"
+        return act(*inputs)
+
+    atari.ALEVectorInterface = Backprop.run = None
+    Policy._act = once
+    return make_graph(*args, **kwargs)
+
+
+if __name__ == "__main__":
+    pong, _ = preset("dba3c-pong")
+    pong = replace(pong, shape=replace(pong.shape, workers=2, servers=1, quorum=0))
+    counts = trained_with(KNOWN, pong, float(sys.argv[1]), make, Cluster(cpus=0.2))
+    print(counts[-1][1] - counts[0][1])
+"""
+
+
+@pytest.mark.cluster
+def test_on_ray_stubs_are_in_all_processes(tmp_path: Path) -> None:
+    script = tmp_path / "stubbed.py"
+    script.write_text(ON_RAY.replace("{ROOT!r}", repr(ROOT)))
+    for seconds in (12, 40, 120):  # with the start of all processes
+        words = [sys.executable, str(script), str(seconds)]
+        done = subprocess.run(words, env=without_ray(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        if int(done.stdout) > 0:
+            break
+    assert int(done.stdout) > 0
