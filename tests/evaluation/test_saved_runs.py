@@ -1,4 +1,4 @@
-"""Runs of workers, saved and resumed exactly; a checkpoint that is not whole is passed over."""
+"""Checkpoints of runs of workers are what their servers published; the agents of the zoo."""
 
 from __future__ import annotations
 

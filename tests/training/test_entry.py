@@ -104,14 +104,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert (type(found.seed), type(found.deterministic)) == (int, bool)
 
 
-@pytest.mark.parametrize("family", ["ppo", "a3c", "dqn", "pqn", "impala", "appo"])
-def test_environments_of_gymnasium_are_learned_in_their_own_rewards(family: str) -> None:
-    algorithm: Any = colobus.preset(f"{family}-CartPole-v1").algorithm
-    assert algorithm.reward_clip == "none"
-    atari: Any = colobus.preset(f"{family}-seaquest").algorithm
-    assert atari.reward_clip == "sign"
-
-
 def test_an_agent_plays_in_the_environment_that_it_was_given(tmp_path: Path) -> None:
     """Functions of the same lines do not stand for each other."""
 
