@@ -214,8 +214,8 @@ MISTAKES = {
     "train dqn-pong --deterministic --keep": "--keep with --deterministic: the replay buffer is ",
     "train dqn-pong --deterministic --outlier 3": "--outlier with --deterministic: actors count ",
     "bench pong --servers 199": "--servers 199: must be at least 1 and at most 128",
-    "bench pong --profile trace.json --on ray": "--on ray with --profile: it looks into roles on "
-    "threads of this process only; leave --on ray out",
+    "bench pong --costs costs.json --on ray": "--on ray with --costs: it needs no runtime; leave "
+    "--on out",
     "bench dqn-pong --samples-per-insert 0": "--samples-per-insert 0: colobus bench must know how "
     "often a step is learned from",
     "bench pong --profile trace.txt": "--profile trace.txt: must end in .json",
@@ -227,13 +227,13 @@ MISTAKES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_code_2(
-    words: str, trained: tuple[Path, object, str]
+    words: str, trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(trained[0])
-    code, _, err = colobus(*words.replace("RUN", folder).split())
+    assert run(words.replace("RUN", folder).split()) == 2
+    err = capsys.readouterr().err
     assert MISTAKES[words].replace("RUN/", f"{folder}/") in err
     assert re.fullmatch(r"colobus: [^\n]+\n", err)
-    assert code == 2
 
 
 def test_a_mistake_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

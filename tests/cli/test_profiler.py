@@ -7,6 +7,8 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,16 +23,18 @@ from colobus.cli.profiler import (
     OTHER,
     MarkedClock,
     Tracer,
-    marked_graph,
+    join,
     own_seconds,
     profile,
+    traced_graph,
 )
-from colobus.core.errors import ColobusError
+from colobus.core.errors import Closed
 from colobus.core.timing import Clock
 from colobus.experiment.settings import Experiment
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import short_pong
+from helpers.launching import colobus
 
 ACTOR = {"wait for room", "wait for parameters", "load parameters", "act", "emulate", "send"}
 LEARNER = {
@@ -56,16 +60,31 @@ class Event(NamedTuple):
     kind: str
 
 
-def threads_in(trace: Path) -> dict[str, list[Event]]:
-    """Return what a trace has by the names of threads, in the order of their starts."""
+def processes_in(trace: Path) -> dict[str, dict[str, list[Event]]]:
+    """Return what a trace has by process and thread, in the order of the starts."""
     events: list[dict[str, Any]] = json.loads(trace.read_text())["traceEvents"]
-    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    found: dict[str, list[Event]] = {}
+    names = {
+        (e["name"], e["pid"], e["tid"]): e["args"]["name"]
+        for e in events
+        if "name" in e.get("args", {})
+    }
+    found: dict[str, dict[str, list[Event]]] = {}
     for e in events:
-        if e["ph"] == "X" and e["tid"] in names:
+        if e["ph"] == "X":
+            process = names["process_name", e["pid"], 0].partition(" on ")[0]
+            thread = names["thread_name", e["pid"], e["tid"]]
             one = Event(e["name"], e["ts"], e["ts"] + e["dur"], e["cat"])
-            found.setdefault(names[e["tid"]], []).append(one)
-    return {name: sorted(all_, key=lambda s: (s.start, -s.end)) for name, all_ in found.items()}
+            found.setdefault(process, {}).setdefault(thread, []).append(one)
+    for threads in found.values():
+        for all_ in threads.values():
+            all_.sort(key=lambda s: (s.start, -s.end))
+    return found
+
+
+def threads_in(trace: Path) -> dict[str, list[Event]]:
+    """Return what a trace of one process has by thread."""
+    (threads,) = processes_in(trace).values()
+    return threads
 
 
 def parents_in(events: list[Event]) -> dict[str, set[str]]:
@@ -85,10 +104,7 @@ def parents_in(events: list[Event]) -> dict[str, set[str]]:
 def profiled_for_long(experiment: Experiment, trace: Path, roles: int) -> dict[str, Any]:
     """Profile three seconds, or on a slow machine as many as some rounds of each learner take."""
     for seconds in (3.0, 9.0, 30.0):
-        try:
-            result = profile(experiment, seconds, trace)
-        except ColobusError:  # it was over before anything was traced
-            continue
+        result = profile(experiment, seconds, trace)
         found = threads_in(trace)
         learners = [found[name] for name in found if name.startswith("learner")]
         rounds = [[event.name for event in one].count("learn") for one in learners]
@@ -173,27 +189,96 @@ def test_a_trace_has_what_all_threads_did_since_it_began(tmp_path: Path) -> None
     threads = [threading.Thread(target=work, args=(name,), name=name) for name in done]
     for thread in threads:
         thread.start()
-    tracer = Tracer()
-    tracer.begin()
-    before = dict(done)
-    while any(done[name] < before[name] + 3 for name in done):  # whole ranges of each
-        time.sleep(0.001)
+    (folder := tmp_path / "traces").mkdir()
+    tracer = Tracer("main", None, folder, 1, 3.0)
+    tracer.step()
     over.set()
     for thread in threads:
         thread.join()
-    tracer.end()
-    shares = tracer.write(tmp_path / "trace.json")
+    assert tracer.finished
+    _, shares = join(folder, tmp_path / "trace.json")
     assert {name: set(stages) for name, stages in shares.items()} == {
         name: {"learn", OTHER} for name in done
     }
 
 
+def test_a_tracer_ends_with_its_run(tmp_path: Path) -> None:
+    """It waits for a process that never comes, or for ten minutes, until it is closed."""
+    for count, seconds in ((2, 3.0), (1, 600.0)):
+        tracer = Tracer("main", None, tmp_path, count, seconds)
+        waiting = threading.Thread(target=suppressed, args=(tracer.step,))
+        waiting.start()
+        while tracer.clock.stage != "wait for the trace":
+            time.sleep(0.001)
+        tracer.close()
+        waiting.join()
+        assert not tracer.finished
+
+
+def suppressed(call: Callable[[], None]) -> None:
+    with suppress(Closed):
+        call()
+
+
+RAY = {
+    "dba3c-catch --workers 2 --servers 1": {
+        "tracker": {"count"},
+        "server-0": {"admission", "take a gradient", "optimizer step", "publish"},
+        "worker-0": ACTOR | LEARNER - {"admission", "optimizer step"},
+        "worker-1": ACTOR | LEARNER - {"admission", "optimizer step"},
+    },
+    "gorila-catch --workers 0 --actors 1 --learners 1 --servers 1": {
+        "tracker": {"count"},
+        "server-0": {"admission", "optimizer step", "publish"},
+        "replay-0": {"send", "assemble"},
+        "actor-0": {"act", "emulate", "send"},
+        "learner-0": {"wait for experience", "learn", "backward", "push"},
+    },
+}
+"""Stages of each process, by the words of a run on Ray."""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("words", RAY)
+def test_a_trace_of_ray_has_all_processes_on_one_axis(tmp_path: Path, words: str) -> None:
+    trace = tmp_path / "trace.json"
+    more = ("--profile", trace, "--seconds", 12, "--on", "ray", "--cpus", 0.1, "--json")
+    code, out, err = colobus("bench", *words.split(), *more)
+    assert code == 0, err
+    found = processes_in(trace)
+    stages = {
+        process: {event.name for own in threads.values() for event in own if event.kind != "cpu_op"}
+        for process, threads in found.items()
+    }
+    assert stages.keys() == RAY[words].keys()
+    for process, own_stages in stages.items():
+        assert RAY[words][process] <= own_stages, process
+    about = json.loads(trace.read_text())["processes"]
+    assert len({process["process"] for process in about}) == len(stages)
+    assert max(one["began"] for one in about) < min(one["ended"] for one in about)
+    for threads in found.values():
+        for own in threads.values():
+            parents_in([event for event in own if event.kind != "cpu_op"])
+    shares = json.loads(out)["threads"]
+    assert {"actor", "learner", "calls of server", "calls of tracker"} <= set(shares)
+    for own_shares in shares.values():
+        assert sum(own_shares.values()) == pytest.approx(1.0, abs=0.002)
+    if "dba3c" in words:  # whose learners wait for the step that their gradients are for
+        learners = [found[name][f"learner-{i}"] for i, name in enumerate(("worker-0", "worker-1"))]
+        waits = [e for own in learners for e in own if e.name in ("push", "wait for parameters")]
+        first, last = min(e.start for e in waits), max(e.end for e in waits)
+        steps = [e for own in found["server-0"].values() for e in own if e.name == "optimizer step"]
+        inner = [step for step in steps if first < step.start < last]
+        assert inner
+        assert all(any(w.start <= step.start <= w.end for w in waits) for step in inner)
+
+
 @pytest.mark.slow
-def test_who_is_not_profiled_has_nothing_around_it() -> None:
+def test_who_is_not_profiled_has_nothing_around_it(tmp_path: Path) -> None:
     experiment = short_pong(1)
     plain = make_graph(experiment, begin(experiment), None).build()
-    marked = marked_graph(make_graph, experiment, begin(experiment), None).build()
-    assert plain.keys() == marked.keys()
+    marked = traced_graph(None, tmp_path, 1.0, experiment, begin(experiment), None).build()
+    assert marked.keys() - plain.keys() == {"tracer-main"}
     for name, role in plain.items():
         assert isinstance(marked[name], type(role))
         if hasattr(role, "clock"):

@@ -9,13 +9,8 @@ from typing import Annotated, Any, Literal
 
 from colobus.cli.costs import measure_costs
 from colobus.cli.display import Printer, on_terminal
-from colobus.cli.experiment_flags import (
-    ExperimentFlags,
-    Wanted,
-    cluster_of,
-    resolve,
-)
-from colobus.cli.flags import print_json
+from colobus.cli.experiment_flags import ExperimentFlags, Wanted, cluster_of, resolve
+from colobus.cli.flags import check_file, print_json
 from colobus.cli.profiler import OTHER, kind_of, profile
 from colobus.cli.throughput import bench
 from colobus.core.errors import ColobusError, program
@@ -36,7 +31,8 @@ class Bench(ExperimentFlags):
     seconds: Annotated[float, Range(LEAST_SECONDS)] = 40.0
     """Seconds of measuring, half of them training (with --profile all of them)."""
     profile: Path | None = None
-    """Only train, and write a trace of all stages to this .json file, for ui.perfetto.dev."""
+    """Only train, and write a trace of the stages of all processes to this .json file, for
+    ui.perfetto.dev."""
     costs: Path | None = None
     """Only measure what each stage costs, and write it to this .json file, for colobus plan and for
     --on virtual."""
@@ -60,7 +56,6 @@ def main(args: Sequence[str]) -> int:
     cluster_of(flags)
     place(flags.devices, on_ray=flags.on == "ray")
     check_flags(wanted)
-    trace = flags.profile or flags.costs
     cluster = flags.cluster if flags.on == "ray" else None
     printer = Printer(to_stderr=flags.json)
     with printer.progress(f"measuring {experiment.games.game}", "%") as bar:
@@ -70,8 +65,8 @@ def main(args: Sequence[str]) -> int:
 
         if flags.costs:
             rates = measure_costs(experiment, flags.costs, flags.seconds, tell)
-        elif trace:
-            rates = profile(experiment, flags.seconds, trace, tell, flags.devices)
+        elif flags.profile:
+            rates = profile(experiment, flags.seconds, flags.profile, tell, flags.devices, cluster)
         else:
             rates = bench(experiment, flags.seconds, tell, cluster, flags.devices)
     if flags.json:
@@ -80,7 +75,7 @@ def main(args: Sequence[str]) -> int:
         printer.line(
             f"costs: {flags.costs} (use it with: {program()} plan {wanted.name} --nodes 4)"
         )
-    elif trace:
+    elif flags.profile:
         show_profile(printer, rates)
     else:
         printer.table(on_terminal(table_of(rates)))
@@ -90,31 +85,22 @@ def main(args: Sequence[str]) -> int:
 def check_flags(wanted: Wanted) -> None:
     """Raise ColobusError, before anything is started, for flags that bench cannot follow.
 
-    It leaves no run and ends by the clock, and a trace is of threads of this process.
+    It leaves no run and ends by the clock.
     """
-    base, stop = wanted.base, vars(wanted.flags.stop)
-    flags = [flag(name) for name, value in stop.items() if value is not None]
+    flags, base = wanted.flags, wanted.base
+    named = [flag(name) for name, value in vars(flags.stop).items() if value is not None]
     kept = replace(wanted.experiment, tracker=base.tracker, sidecars=base.sidecars)
-    if flags := flags + differing(wanted.experiment, kept):
+    if named := named + differing(wanted.experiment, kept):
         raise ColobusError(
-            f"{', '.join(flags)}: has no effect in colobus bench, which trains for --seconds and "
+            f"{', '.join(named)}: has no effect in colobus bench, which trains for --seconds and "
             "keeps nothing"
         )
-    given = {name: getattr(wanted.flags, name) for name in ("profile", "costs")}
-    for name, file in given.items():
-        if file is None:
-            continue
-        if all(given.values()):
-            raise ColobusError("--profile with --costs: each measures alone; leave one of them out")
-        if (on := wanted.flags.on) != "threads":
-            raise ColobusError(
-                f"--on {on} with --{name}: it looks into roles on threads of this process only; "
-                f"leave --on {on} out"
-            )
-        if file.suffix != ".json":
-            raise ColobusError(f"--{name} {file}: must end in .json")
-        if not file.parent.is_dir():
-            raise ColobusError(f"--{name} {file}: there is no folder {file.parent}; make it first")
+    if flags.profile and flags.costs:
+        raise ColobusError("--profile with --costs: each measures alone; leave one of them out")
+    if flags.costs and flags.on != "threads":
+        raise ColobusError(f"--on {flags.on} with --costs: it needs no runtime; leave --on out")
+    check_file("--profile", flags.profile, ".json")
+    check_file("--costs", flags.costs, ".json")
 
 
 def show_profile(printer: Printer, rates: dict[str, Any]) -> None:
@@ -152,23 +138,20 @@ def table_of(rates: dict[str, Any]) -> Table:
     gpu = machine.get("gpu")
     learns = "all cores" if machine.get("device", "cpu") == "cpu" else gpu
     acts = "all cores" if machine.get("act_device", "cpu") == "cpu" else gpu
-    measured = (
-        ("emulate, all cores", "emulate_steps_per_s"),
-        (f"act, {acts}", "act_samples_per_s"),
-        ("join batches, all cores", "feed_samples_per_s"),
-        (f"learn, all epochs, {learns}", "learn_samples_per_s"),
-        (
-            "limit: of host or GPU, the lesser" if gpu else "limit: 1 / sum of 1 / rate",
-            "limit_steps_per_s",
-        ),
-        ("training reaches", "achieved_steps_per_s"),
+    limit = "of host or GPU, the lesser" if gpu else "1 / sum of 1 / rate"
+    rate, share, exact = "{:,.0f}", "{:.0%}", "{:.1%}"
+    rows = (
+        ("emulate, all cores", "emulate_steps_per_s", rate),
+        (f"act, {acts}", "act_samples_per_s", rate),
+        ("join batches, all cores", "feed_samples_per_s", rate),
+        (f"learn, all epochs, {learns}", "learn_samples_per_s", rate),
+        (f"limit: {limit}", "limit_steps_per_s", rate),
+        ("training reaches", "achieved_steps_per_s", rate),
+        ("share of the limit", "share_of_limit", share),
+        ("learner waits", "learner_waits", exact),
+        ("learner waits for a batch", "learner_waits_for_batch", exact),
+        ("loader waits", "loader_waits", exact),
     )
-    waits = (
-        ("learner waits", "learner_waits"),
-        ("learner waits for a batch", "learner_waits_for_batch"),
-        ("loader waits", "loader_waits"),
-    )
-    rows = [(what, f"{rates[key]:,.0f}") for what, key in measured if key in rates]
-    rows.append(("share of the limit", f"{100 * rates['share_of_limit']:.0f} %"))
-    rows += [(what, f"{100 * rates[key]:.1f} %") for what, key in waits if key in rates]
-    return Table(("stage", "steps/s>"), tuple(rows), title)
+    found = [(what, form.format(rates[key])) for what, key, form in rows if key in rates]
+    shown = tuple((what, text.replace("%", " %")) for what, text in found)
+    return Table(("stage", "steps/s>"), shown, title)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from colobus.core.errors import not_installed
+from colobus.cli.throughput import measured
 from colobus.core.timing import passing
 from colobus.core.types import Gradient, Version
 from colobus.experiment.settings import Experiment
 from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.tracker import StopRule
-from colobus.runtime.groups import Cluster, Hosts
+from colobus.runtime.groups import Hosts
 from colobus.runtime.system import describe_machine, keep_freed_memory
 from colobus.runtime.virtual import BETWEEN, Turn, World
+from colobus.training.on_ray import OnRay
 from colobus.training.on_virtual import PER_PARAMETER, measured_with, parameters_of, simulated
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
@@ -50,29 +53,18 @@ class Stopwatch(World):
     def __init__(self) -> None:
         super().__init__(lambda _role, _stage, _chance: 0.0)
         self.seconds: dict[str, list[float]] = {}
-        self._thread = threading.local()
+        # by thread: when the stages that it is in began, and the time inside of others
+        self._frames = defaultdict[int, list[list[float]]](lambda: [[time.perf_counter(), 0.0]])
 
     def enter(self, stage: str) -> None:
         """Begin a stage; after a step, take down what was in none."""
-        frames = self._frames()
-        if stage != BETWEEN:
-            frames.append([time.perf_counter(), 0.0])
-            return
-        self._end(stage, frames)
-        frames.append([time.perf_counter(), 0.0])
+        if stage == BETWEEN:
+            self.leave(stage)
+        self._frames[threading.get_ident()].append([time.perf_counter(), 0.0])
 
     def leave(self, stage: str) -> None:
         """Take down how long a stage was."""
-        self._end(stage, self._frames())
-
-    def _frames(self) -> list[list[float]]:
-        """Return when the stages that this thread is in began, and the time inside of others."""
-        if not hasattr(self._thread, "frames"):
-            self._thread.frames = [[time.perf_counter(), 0.0]]
-        frames: list[list[float]] = self._thread.frames
-        return frames
-
-    def _end(self, stage: str, frames: list[list[float]]) -> None:
+        frames = self._frames[threading.get_ident()]
         began, inside = frames.pop()
         whole = time.perf_counter() - began
         spent = max(whole - inside, 0.0)
@@ -85,7 +77,7 @@ class Stopwatch(World):
         """Let others run, which is no time of this thread's stage."""
         began = time.perf_counter()
         super()._park(mine)
-        if frames := self._frames():
+        if frames := self._frames[threading.get_ident()]:
             frames[-1][1] += time.perf_counter() - began
 
 
@@ -131,14 +123,10 @@ def measure_costs(
 
 def measure_calls(seconds: float) -> list[dict[str, float]]:
     """Return what calls between processes of a Ray of this machine cost, for each repetition."""
-    from colobus.runtime.ray import prepare
+    with ExitStack() as stack:
+        OnRay().join_cluster(stack)
+        from colobus.runtime.ray.session import round_trips
 
-    prepare("")
-    try:
-        from colobus.runtime.ray.session import connected, round_trips
-    except ImportError as error:
-        raise not_installed("--costs", error, "cluster") from None
-    with connected(Cluster()):
         trips = round_trips(CALLERS, seconds, REPETITIONS)
     return [calls_of(CALLERS, empty, byte) for empty, byte in trips]
 
@@ -149,9 +137,8 @@ def alone(experiment: Experiment, factor: float) -> Experiment:
     games = max(round(shape.games * factor), 1)
     batch = max(round(shape.batch * games / shape.games), shape.length) if shape.batch else 0
     few = replace(shape, games=games, batch=batch, servers=1, quorum=0, asynchronous=False)
-    few = replace(few, workers=min(shape.workers, 1), random_steps=min(shape.random_steps, 512))
-    tracker = replace(experiment.tracker, tensorboard=False)
-    return replace(experiment, shape=few, tracker=tracker, stop=StopRule(steps=10**12))
+    rest = {"workers": min(shape.workers, 1), "random_steps": min(shape.random_steps, 512)}
+    return measured(replace(experiment, shape=few), StopRule(steps=10**12), **rest)
 
 
 def stages_of(experiment: Experiment, seconds: float) -> tuple[dict[str, list[float]], int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from colobus.cli.flags import check_run, parse, print_json
+from colobus.cli.flags import check_file, check_run, parse, print_json
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import POSITIVE, Range
@@ -34,6 +34,9 @@ class AgentFlags:
     one, or the best if the newest is worse by more than the interval)."""
     seed: Annotated[int, Range(0)] = 1
     """Seed of the games and of sampled actions."""
+    device: str = "cpu"
+    """Device of the agent's network: cpu, cuda, cuda:N for one of several GPUs, or auto for a GPU
+    if there is one."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,6 @@ class Eval(AgentFlags):
     (default: human with --starts, else training)."""
     starts: Path | None = None
     """File of start states that colobus starts or colobus play --keep made, for protocol human."""
-    device: str = "cpu"
-    """Device of the agent's network: cpu, cuda, cuda:N for one of several GPUs, or auto for a GPU
-    if there is one."""
     compare: bool = False
     """Print the score beside the published ones for the game."""
     json: bool = False
@@ -172,10 +172,7 @@ def make_starts_file(args: Sequence[str]) -> int:
     source = check_source(flags.run)
     if flags.out.exists():
         raise ColobusError(f"--out {flags.out}: the file exists; name a new file")
-    if not flags.out.parent.is_dir():
-        raise ColobusError(
-            f"--out {flags.out}: there is no folder {flags.out.parent}; make it first"
-        )
+    check_file("--out", flags.out)
     from colobus.cli.display import Printer
     from colobus.evaluation.agent import load
     from colobus.evaluation.start_states import make_starts, write_starts

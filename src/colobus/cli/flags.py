@@ -233,6 +233,14 @@ def check_run(run: Path) -> None:
     )
 
 
+def check_file(flag: str, file: Path | None, *suffixes: str) -> None:
+    """Raise ColobusError if a file that was asked for by a flag cannot be made."""
+    if file and suffixes and file.suffix not in suffixes:
+        raise ColobusError(f"{flag} {file}: must end in {' or '.join(suffixes)}")
+    if file and not file.parent.is_dir():
+        raise ColobusError(f"{flag} {file}: there is no folder {file.parent}; make it first")
+
+
 def print_json(data: dict[str, Any]) -> None:
     """Print one JSON object on stdout."""
     sys.stdout.write(json.dumps(data, indent=2) + "\n")

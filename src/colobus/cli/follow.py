@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from colobus.cli.flags import check_run, parse
+from colobus.cli.flags import check_run, flag_of, parse
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError
 from colobus.core.fields import POSITIVE, Range
@@ -20,9 +20,6 @@ from colobus.runtime.system import lower_priority
 
 LOWEST = 19
 """What niceness is raised by: everything else on the machine goes first."""
-
-LENGTH = 120.0
-"""Seconds of a film."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Follow:
     """Begin no further game of an evaluation after so many minutes (0: play all)."""
     record: bool = True
     """Film the games of each checkpoint; saved in RUN/videos."""
-    record_length: Annotated[float, POSITIVE] = LENGTH
+    record_length: Annotated[float, POSITIVE] = 120.0
     """Seconds of each film."""
     every: bool = False
     """Process each complete checkpoint that is there, the oldest first, and not only the newest."""
@@ -56,14 +53,10 @@ def main(args: Sequence[str]) -> int:
         raise ColobusError(
             "--no-evaluate --no-record: nothing is left to do; leave one of them out"
         )
-    if not flags.record and flags.record_length != LENGTH:
-        raise ColobusError(
-            f"--record-length {flags.record_length:g}: has an effect only with --record"
-        )
-    if not flags.evaluate and flags.evaluate_minutes:
-        raise ColobusError(
-            f"--evaluate-minutes {flags.evaluate_minutes:g}: has an effect only with --evaluate"
-        )
+    for name, needed in (("record_length", "record"), ("evaluate_minutes", "evaluate")):
+        value = getattr(flags, name)
+        if not getattr(flags, needed) and value != getattr(Follow, name):
+            raise ColobusError(f"{flag_of(name)} {value:g}: has an effect only with --{needed}")
     if parent is None:  # else the training may not have written config.json yet
         check_run(flags.run)
     lower_priority(LOWEST)  # before torch and the emulator start threads, which inherit it

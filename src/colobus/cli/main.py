@@ -93,10 +93,8 @@ def run(args: Sequence[str]) -> int:
         return _complain(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
     except MemoryError:
         return _complain("not enough memory", 1)
-    except Interrupted as signal:
-        return _complain("stopped", signal.exit_code)
-    except KeyboardInterrupt:
-        return _complain("stopped", 130)
+    except KeyboardInterrupt as stop:
+        return _complain("stopped", stop.exit_code if isinstance(stop, Interrupted) else 130)
 
 
 def main() -> NoReturn:

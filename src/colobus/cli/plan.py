@@ -8,7 +8,6 @@ simulation stand bounds in closed form, of which the lowest says what the run wa
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
@@ -20,6 +19,8 @@ from colobus.cli.display import Printer, on_terminal
 from colobus.cli.experiment_flags import ExperimentFlags, resolve
 from colobus.cli.flags import print_json, value_of
 from colobus.cli.show import imagined_start
+from colobus.cli.slurm import without
+from colobus.cli.throughput import measured
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
 from colobus.core.fields import check as check_fields
@@ -92,12 +93,8 @@ class Speed(NamedTuple):
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
-    cores = value_of("--cores", args)
-    words = [*args]
-    if cores:  # of a host, which this machine need not have
-        at = next(i for i, word in enumerate(words) if word.startswith("--cores"))
-        del words[at : at + (1 if "=" in words[at] else 2)]
-    wanted = resolve(Plan, "plan", words)
+    cores = value_of("--cores", args)  # of a host, which this machine need not have
+    wanted = resolve(Plan, "plan", without(args, ["cores"]) if cores else args)
     flags, experiment = wanted.flags, wanted.experiment
     if cores and not (cores.isdecimal() and 0 < int(cores) < 10_000):
         raise ColobusError(f"--cores {cores[:40]}: must be a whole number from 1 on")
@@ -256,14 +253,7 @@ def simulate(
     shape = experiment.shape
     learners = shape.topology.learners
     stop = StopRule(steps=VERSIONS * learners * shape.datapoints)
-    tracker = replace(experiment.tracker, tensorboard=False)
-    planned = replace(
-        experiment,
-        deterministic=False,
-        stop=stop,
-        tracker=tracker,
-        shape=replace(shape, random_steps=0),
-    )
+    planned = measured(replace(experiment, deterministic=False), stop, random_steps=0)
     drawn: list[Draw] = []
     world = World(lambda *what: drawn[0](*what), costs.of_calls(repetition), experiment.seed)
     with passing(world):
@@ -447,4 +437,3 @@ def show(printer: Printer, name: str, found: dict[str, Any]) -> None:
         f"simulated, with costs measured on {machine.get('processor')}; learning is not simulated: "
         "larger batches and backups learn differently"
     )
-    sys.stdout.flush()

@@ -1,47 +1,59 @@
 """Where the time of a training goes: ``colobus bench GAME --profile trace.json``.
 
-At the end of a short training `torch.profiler` takes down what all threads do: a range for each
-stage of a role and for some of its methods, and torch's operators inside them. Roles know nothing
-of it: they are subclassed where the graph is made, so a run that nobody profiles pays nothing.
+At the end of a short training `torch.profiler` takes down what all threads of all processes do: a
+range for each stage of a role and for some of its methods, and torch's operators inside them. Roles
+know nothing of it: where the graph is made they are subclassed, and a `Tracer` for each process is
+added. So a run that nobody profiles pays nothing.
 
 The trace is in Chrome's trace event format: https://ui.perfetto.dev and chrome://tracing show it.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import re
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
 from colobus.cli.throughput import Progress, for_seconds, steady_rate, trained
-from colobus.core.errors import ColobusError
-from colobus.core.timing import WAIT, Clock
+from colobus.core.timing import WAIT, Clock, Closable, wait_for
+from colobus.core.types import Remote
 from colobus.experiment.settings import Experiment
 from colobus.roles.backprop import Backprop
 from colobus.roles.learner import Learner
 from colobus.roles.parameters.published import PublishedParameters
 from colobus.roles.parameters.server import ParameterServer
+from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.queue import TrajectoryQueue
+from colobus.roles.tracker import Tracker
 from colobus.runtime.devices import Devices
 from colobus.runtime.graph import RoleGraph
+from colobus.runtime.groups import Cluster, ProcessSpec, group_processes
 from colobus.runtime.system import describe_machine
 from colobus.training.topology import make_graph
 
-TRACED_SECONDS = 5.0
-"""At the end of the training, in the trace; of a short training it is the last third."""
+TRACED_SECONDS, PATIENCE = 5.0, 300.0
+"""At the end of the training, in the trace; of a short training it is the last third. And those
+that a process waits for the start or the trace of another."""
 
 INSIDE: dict[type, dict[str, str]] = {
     TrajectoryQueue: {"add": "send", "assemble": "assemble"},
+    ReplayBuffer: {"add": "send", "_rings.gather": "assemble"},
+    Remote: {"add": "send", "episode": "count", "keep": "count"},
     PublishedParameters: {"publish": "publish"},
     Learner: {"end_round": "end round"},
     Backprop: {"prepare": "prepare", "minibatch": "minibatch", "backward": "backward"},
@@ -50,113 +62,196 @@ INSIDE: dict[type, dict[str, str]] = {
         "optimizer.step": "optimizer step",
         "publish": "publish",
     },
+    Tracker: {"episode": "count", "keep": "count", "report": "count"},
 }
-"""Methods whose calls are ranges, with the names of the ranges, by class: of a role, or of what a
-learner computes with. A call runs on the thread of whoever calls it."""
+"""Methods whose calls are ranges, with the names of the ranges, by class: of a role, of what a
+learner computes with, or of what stands for a role elsewhere. A call runs on the thread of whoever
+calls it, or on one that answers the calls of other processes."""
 
 OTHER = "between stages"
 """Time of a role's thread that is in no range."""
+
+TRACER, CALLS = "tracer", "calls"
+"""What has the facts about a trace, and how threads are called that answer other processes."""
 
 
 def profile(
     experiment: Experiment,
     seconds: float,
     trace: Path,
-    progress: Progress | None = None,
+    tell: Progress = lambda _stage, _share: None,
     devices: Devices | None = None,
+    cluster: Cluster | None = None,
 ) -> dict[str, Any]:
-    """Train on threads for so long, and write a trace of the last seconds.
+    """Train for so long, and write a trace of the last seconds.
 
     Args:
         experiment: all settings; its stop rule and what it writes do not count.
-        seconds: of training.
+        seconds: of training, since all processes are there.
         trace: file to write.
-        progress: told "train" and the share that is done.
+        tell: told "train" and the share that is done.
         devices: that learn and act.
+        cluster: of processes (None: threads).
 
     Returns:
         ``achieved_steps_per_s`` in steps (agent decisions) per second before the trace began, and
         ``threads``: by role and stage the share of the traced time, without that of ranges inside.
     """
-    begin_at = seconds - min(TRACED_SECONDS, seconds / 3)
-    tracer = Tracer()
-
-    def tell(share: float) -> None:
-        if share * seconds >= begin_at:
-            tracer.begin()
-        if progress:
-            progress("train", share)
-
-    try:
-        counts, _ = trained(
-            for_seconds(experiment, seconds), None, devices, tell, partial(marked_graph, make_graph)
-        )
-    finally:
-        tracer.end()
-    before = [count for count in counts if count[0] < begin_at]
+    began, longest = time.time(), seconds + 3 * PATIENCE
+    with TemporaryDirectory() as folder:
+        make = partial(traced_graph, cluster, Path(folder), seconds)
+        run = (for_seconds(experiment, longest), cluster, devices)
+        counts, _ = trained(*run, lambda share: tell("train", share * longest / seconds), make)
+        begin, threads = join(Path(folder), trace)
+    before = [count for count in counts if count[0] < begin - began]
     return {
         "game": experiment.games.game,
         "achieved_steps_per_s": round(steady_rate(before or counts), 1),
         "trace": str(trace),
-        "threads": tracer.write(trace),
+        "threads": threads,
         "machine": describe_machine(),
     }
 
 
-class Tracer:
-    """Takes down what all threads of this process do between `begin` and `end`."""
+def traced_graph(
+    cluster: Cluster | None, folder: Path, seconds: float, *args: Any, **kwargs: Any
+) -> RoleGraph:
+    """Return the graph of a run with marked roles, and in each process a tracer.
 
-    def __init__(self) -> None:
-        threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
-        self._profiler = torch.profiler.profile(
-            activities=[ProfilerActivity.CPU], experimental_config=threads
-        )
-        self._names: dict[int, str] = {}  # of threads by their numbers
-        self._began = self._seconds = 0.0
+    Args:
+        cluster: of processes (None: threads).
+        folder: for their traces, on the host of the tracker.
+        seconds: of training.
+        args: of `make_graph`, as ``kwargs`` are.
+    """
+    nodes, first = make_graph(*args, **kwargs).nodes, None
+    places = {node.name: node.process for node in nodes}
+    graph = RoleGraph([replace(node, make=marked(node.make)) for node in nodes])
+    specs = group_processes(graph, cluster.per_process) if cluster else []
+    for spec in specs or [ProcessSpec("main", "tracker", ("tracker",), False)]:
+        own, given = f"{TRACER}-{spec.name}", (spec.name, first, folder, len(specs) or 1, seconds)
+        added = graph.add(own, "tracer", places[spec.roles[0]], Tracer, *given)
+        first = first or added
+    return graph
 
-    def begin(self) -> None:
-        """Begin, with the threads that there are now, unless it has begun already."""
-        if not self._began:
-            roles = set(threading.enumerate()) - {threading.current_thread()}
-            self._names = {t.native_id: t.name for t in roles if t.native_id}
-            self._profiler.start()
-            self._began = time.monotonic()
 
-    def end(self) -> None:
-        """End, if it has begun."""
-        if self._began:
-            self._seconds = time.monotonic() - self._began
-            self._profiler.stop()
+class Tracer(Closable):
+    """Takes down what all threads of its process do in the last seconds; an active role.
 
-    def write(self, path: Path) -> dict[str, dict[str, float]]:
-        """Write the trace; return the share of the time by role and stage, 1 together for a role.
+    Args:
+        process: its name.
+        first: the tracer in the process of the tracker, which has the others wait for one another
+            (None: this one).
+        folder: for the traces of all processes.
+        count: of processes.
+        seconds: from when all are there to the end.
+    """
 
-        A stage has only the time that is in none of the ranges inside it.
+    finished = False
 
-        Raises:
-            ColobusError: if it has not begun.
-        """
-        if not self._began:
-            raise ColobusError("the training was over before anything was traced: more --seconds")
-        self._profiler.export_chrome_trace(str(path))
-        trace = json.loads(path.read_text(encoding="utf-8"))
+    def __init__(
+        self, process: str, first: Tracer | None, folder: Path, count: int, seconds: float
+    ) -> None:
+        super().__init__(PATIENCE)
+        self.name, self.clock = f"{TRACER}-{process}", Clock()
+        self._process, self._first, self._folder = process, first or self, folder
+        self._count, self._seconds = count, seconds
+        self._there, self._sent = set[str](), set[str]()
+        config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+        cpu = [ProfilerActivity.CPU]
+        self._profiler = torch.profiler.profile(activities=cpu, experimental_config=config)
+        self._profiler.prepare_trace()
+
+    def meet(self, process: str, trace: bytes = b"") -> None:
+        """Wait until all processes have called: before their traces, or with them, compressed."""
+        with self._changed:
+            known = self._sent if trace else self._there
+            if process not in known:  # a call that waits is made again
+                (self._folder / process).write_bytes(trace)
+                known.add(process)
+                self._changed.notify_all()
+            self.wait_until(lambda: len(known) == self._count, "sign of all processes")
+
+    def step(self) -> None:
+        """Trace once, and end the run when all have done so."""
+        traced = min(TRACED_SECONDS, self._seconds / 3)
+        with self.clock("wait for the trace"):
+            self._first.meet(self._process)
+            self._wait(self._seconds - traced)
+            self._first.meet(self._process, self._traced(traced))
+        self.finished = True
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for so long, or until the run is over."""
+        with self._changed:
+            wait_for(self._changed, lambda: self._closed, seconds)
+
+    def _traced(self, seconds: float) -> bytes:
+        """Trace for so long; return a file with what was taken down."""
+        self._profiler.start_trace()
+        began, names = time.time(), dict[int, str]()
+        for more in (seconds, 0.0):  # threads come and go
+            names |= {t.native_id or 0: t.name for t in threading.enumerate()}
+            self._wait(more)
+        about = {
+            "name": f"{self._process} on {socket.gethostname()} (process {os.getpid()})",
+            "process": os.getpid(),
+            "began": began,
+            "ended": time.time(),
+            "threads": {
+                number: f"{name} of {self._process}" if name.startswith(CALLS) else name
+                for number, name in names.items()
+            },
+        }
+        self._profiler.add_metadata_json(TRACER, json.dumps(about))
+        self._profiler.stop_trace()
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "trace.json"
+            self._profiler.export_chrome_trace(str(file))
+            return gzip.compress(file.read_bytes(), 1)
+
+
+def join(folder: Path, file: Path) -> tuple[float, dict[str, dict[str, float]]]:
+    """Write the traces of processes into one file.
+
+    Returns:
+        When it begins, and the share of the traced time by thread and stage, 1 together for a
+        thread. A stage has only the time that is in none of the ranges inside it. Of several
+        processes, the threads whose names differ by numbers count together.
+    """
+    traces = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted(folder.iterdir())]
+    processes = [trace[TRACER] for trace in traces]
+    begin = min(process["began"] for process in processes)
+    events, spent = list[dict[str, Any]](), dict[str, dict[str, float]]()
+    for number, (trace, process) in enumerate(zip(traces, processes, strict=True), 1):
+        names, shift = process.pop("threads"), trace["baseTimeNanoseconds"] / 1e3 - 1e6 * begin
         ranges: dict[str, list[tuple[str, float, float]]] = {}
         for event in trace["traceEvents"]:
-            role = self._names.get(event["tid"], "")
-            if event["name"] == "thread_name" and role:
-                event["args"]["name"] = role
-            elif event.get("cat") == "user_annotation" and role:
-                event["cat"] = kind_of(event["name"])
-                one = (event["name"], event["ts"], event["ts"] + event["dur"])
-                ranges.setdefault(role, []).append(one)
-        path.write_text(json.dumps(trace, separators=(",", ":")), encoding="utf-8")
-        shares = {}
-        for role, found in ranges.items():
+            if event.get("pid") != process["process"] or event["ph"] not in "MX":
+                continue
+            what, thread = event["name"], names.get(str(event["tid"]))
+            event |= {"ts": event["ts"] + shift, "pid": number}  # as hosts may have equal ones
+            if event["ph"] == "M" and "name" in event["args"]:  # of the process, or of a thread
+                event["args"]["name"] = thread or process["name"]
+            elif event["ph"] == "X":
+                event.pop("args", None)  # numbers that say nothing
+            if event.get("cat") == "user_annotation" and thread:
+                event["cat"] = kind_of(what)
+                one = (what, event["ts"], event["ts"] + event["dur"])
+                ranges.setdefault(thread, []).append(one)
+            events.append(event)
+        for thread, found in ranges.items():
             own = own_seconds(found)
-            own[OTHER] = max(self._seconds - sum(own.values()), 0.0)
-            whole = sum(own.values())
-            shares[role] = {stage: round(spent / whole, 4) for stage, spent in own.items()}
-        return shares
+            own[OTHER] = max(process["ended"] - process["began"] - sum(own.values()), 0.0)
+            kind = thread if len(traces) == 1 else re.sub(r"[-_]\d+", "", thread)
+            alike = spent.setdefault(kind, {})
+            alike |= {stage: alike.get(stage, 0.0) + own[stage] for stage in own}
+    both = {"processes": processes, "traceEvents": events}
+    file.write_text(json.dumps(both, separators=(",", ":")), encoding="utf-8")
+    return begin, {
+        kind: {stage: round(part / sum(own.values()), 4) for stage, part in own.items()}
+        for kind, own in spent.items()
+    }
 
 
 def own_seconds(ranges: Sequence[tuple[str, float, float]]) -> dict[str, float]:
@@ -182,12 +277,6 @@ def kind_of(stage: str) -> str:
     return "waiting" if stage.startswith(WAIT) else "busy"
 
 
-def marked_graph(make: Callable[..., RoleGraph], *args: Any, **kwargs: Any) -> RoleGraph:
-    """Return the graph that ``make`` makes, with roles whose stages and methods are ranges."""
-    nodes = make(*args, **kwargs).nodes
-    return RoleGraph([replace(node, make=marked(node.make)) for node in nodes])
-
-
 def marked(make: Any) -> Any:
     """Return a subclass of a role whose stages and methods are ranges."""
 
@@ -195,7 +284,8 @@ def marked(make: Any) -> Any:
         make.__init__(self, *args, **kwargs)
         if hasattr(self, "clock"):
             self.clock = MarkedClock()
-        for owner in (self, getattr(self, "compute", None)):
+        elsewhere = [value for value in args if isinstance(value, Remote)]
+        for owner in (self, getattr(self, "compute", None), *elsewhere):
             for kind, inside in INSIDE.items():
                 mark(owner, inside if isinstance(owner, kind) else {})
 
@@ -207,14 +297,13 @@ def mark(owner: Any, inside: Mapping[str, str]) -> None:
     for path, stage in inside.items():
         *parents, method = path.split(".")
         holder = attrgetter(*parents)(owner) if parents else owner
-        call = getattr(holder, method)
+        setattr(holder, method, partial(ranged, getattr(holder, method), stage))
 
-        @wraps(call)
-        def ranged(*args: Any, _call: Any = call, _stage: str = stage, **kwargs: Any) -> Any:
-            with record_function(_stage):
-                return _call(*args, **kwargs)
 
-        setattr(holder, method, ranged)
+def ranged(call: Any, stage: str, *args: Any, **kwargs: Any) -> Any:
+    """Make a call in a range."""
+    with record_function(stage):
+        return call(*args, **kwargs)
 
 
 class MarkedClock(Clock):

@@ -40,9 +40,6 @@ class Record(AgentFlags):
     """Film so many games of each run in one picture."""
     seconds: Annotated[float, POSITIVE] = 60.0
     """Length of the film at most; it ends with the game."""
-    device: str = "cpu"
-    """Device of the agent's network: cpu, cuda, cuda:N for one of several GPUs, or auto for a GPU
-    if there is one."""
     json: bool = False
     """Print one JSON object on stdout; all else goes to stderr."""
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
-from colobus.cli.flags import parse
+from colobus.cli.display import Printer
+from colobus.cli.flags import check_file, parse
 from colobus.core.errors import ColobusError, program
 from colobus.core.files import write_whole
-
-if TYPE_CHECKING:
-    from colobus.cli.display import Printer
-
-SUFFIXES = (".html", ".md")
+from colobus.evaluation.protocols import find_protocol
+from colobus.report.compose import compose
+from colobus.report.format import as_html, as_markdown
+from colobus.report.provenance import results_csv
+from colobus.report.results import read_results
+from colobus.report.statistics import count
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,8 @@ def main(args: Sequence[str]) -> int:
     flags = parse(Report, "report", args)
     if not flags.runs:
         raise ColobusError(f"which runs? such as: {program()} report runs --out report.html")
-    if flags.out.suffix not in SUFFIXES:
-        raise ColobusError(f"--out {flags.out}: must end in {' or '.join(SUFFIXES)}")
-    for file in (flags.out, flags.csv):
-        if file and not file.parent.is_dir():
-            raise ColobusError(f"{file}: there is no folder {file.parent}; make it first")
-    from colobus.cli.display import Printer
-
+    check_file("--out", flags.out, ".html", ".md")
+    check_file("--csv", flags.csv)
     write_report(flags.runs, flags.out, Printer(), flags.protocol, flags.csv)
     return 0
 
@@ -53,15 +50,7 @@ def write_report(
     runs: Sequence[Path], out: Path, printer: Printer, protocol: str = "", csv: Path | None = None
 ) -> None:
     """Write a report of runs, and if asked a line for each into another file; see `Report`."""
-    from colobus.report.compose import compose
-    from colobus.report.format import as_html, as_markdown
-    from colobus.report.provenance import results_csv
-    from colobus.report.results import read_results
-    from colobus.report.statistics import count
-
     if protocol:
-        from colobus.evaluation.protocols import find_protocol
-
         find_protocol(protocol)
     results = read_results(tuple(runs), protocol)
     title, blocks = compose(results)

@@ -27,13 +27,13 @@ from colobus.cli.experiment_flags import (
 from colobus.cli.flags import print_json
 from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
 from colobus.core.errors import ColobusError
-from colobus.core.fields import shown
+from colobus.core.fields import given
 from colobus.envs.make import make_games
 from colobus.experiment.check import differing
 from colobus.experiment.memory import memory as estimate
 from colobus.experiment.memory import role_memory
 from colobus.experiment.presets import NOTES, PRESETS
-from colobus.experiment.settings import Experiment
+from colobus.experiment.settings import Experiment, flag
 from colobus.nets.network import InputStatistics, Network
 from colobus.ops.flat import Layout
 from colobus.report.format import Table
@@ -69,30 +69,24 @@ def parts_of(experiment: Experiment) -> list[Part]:
     reuse = experiment.reuse
     if not isinstance(appo, APPO):
         return []
+
+    def part(name: str, on: bool, group: Any, *settings: str) -> Part:
+        return Part(name, on, " ".join(given(flag(one), getattr(group, one)) for one in settings))
+
     return [
-        Part("V-trace", appo.advantage == "vtrace", f"--advantage {appo.advantage}"),
-        Part("PPO's clipped loss", appo.policy_loss == "clip", f"--policy-loss {appo.policy_loss}"),
-        Part("several epochs", appo.epochs > 1, f"--epochs {appo.epochs}"),
-        Part("target policy", appo.target_every > 0, f"--target-every {appo.target_every}"),
-        Part("KL term", appo.kl_coeff > 0.0, f"--kl-coeff {shown(appo.kl_coeff)}"),
-        Part("adaptive rate", appo.kl_adjust > 1.0, f"--kl-adjust {shown(appo.kl_adjust)}"),
-        Part(
-            "replay mix",
-            reuse.replay_proportion > 0.0,
-            f"--replay-proportion {shown(reuse.replay_proportion)}",
+        part("V-trace", appo.advantage == "vtrace", appo, "advantage"),
+        part("PPO's clipped loss", appo.policy_loss == "clip", appo, "policy_loss"),
+        part("several epochs", appo.epochs > 1, appo, "epochs"),
+        part("target policy", appo.target_every > 0, appo, "target_every"),
+        part("KL term", appo.kl_coeff > 0.0, appo, "kl_coeff"),
+        part("adaptive rate", appo.kl_adjust > 1.0, appo, "kl_adjust"),
+        part("replay mix", reuse.replay_proportion > 0.0, reuse, "replay_proportion"),
+        part(
+            "buffer of batches", reuse.buffer_batches > 1, reuse, "buffer_batches", "buffer_order"
         ),
-        Part(
-            "buffer of batches",
-            reuse.buffer_batches > 1,
-            f"--buffer-batches {reuse.buffer_batches} --buffer-order {reuse.buffer_order}",
-        ),
-        Part("recurrent policy", network.recurrent != "none", f"--recurrent {network.recurrent}"),
-        Part("autoencoder", network.autoencoder != "off", f"--autoencoder {network.autoencoder}"),
-        Part(
-            "broadcast interval",
-            shape.broadcast_every > 1,
-            f"--broadcast-every {shape.broadcast_every}",
-        ),
+        part("recurrent policy", network.recurrent != "none", network, "recurrent"),
+        part("autoencoder", network.autoencoder != "off", network, "autoencoder"),
+        part("broadcast interval", shape.broadcast_every > 1, shape, "broadcast_every"),
     ]
 
 

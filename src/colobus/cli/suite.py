@@ -6,20 +6,40 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from colobus.cli.display import Display, Printer, earlier_curve, on_terminal
 from colobus.cli.flags import parse, print_json
+from colobus.cli.interrupts import Interrupts
+from colobus.cli.report import write_report
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
-
-if TYPE_CHECKING:
-    from colobus.cli.display import Printer
-    from colobus.cli.interrupts import Interrupts
-    from colobus.evaluation.protocols import Evaluation
-    from colobus.report.ledger import LedgerLine, Suite
-    from colobus.training.tracking import TrackerName
+from colobus.core.files import locked, write_whole
+from colobus.core.timing import clock
+from colobus.evaluation.agent import load
+from colobus.evaluation.evaluator import evaluate
+from colobus.evaluation.protocols import Evaluation, find_protocol
+from colobus.experiment.presets import preset
+from colobus.report.ledger import (
+    LedgerLine,
+    Suite,
+    append,
+    as_dict,
+    entry_of,
+    human_normalised,
+    parse_games,
+    read_ledger,
+    suite_csv,
+    suite_table,
+    summarize,
+)
+from colobus.roles.tracker import StopRule
+from colobus.training.run import train
+from colobus.training.start import may_go_on
+from colobus.training.tracking import TrackerName, tracking
+from colobus.training.words import already_over
 
 WIDTH = 120
 """Columns of the table where output is no terminal."""
@@ -68,11 +88,6 @@ def run_suite(suite: Suite, json: bool, report: bool = False, **how: Any) -> int
         report: write a report of all runs at the end.
         how: further arguments of `colobus.training.run.train`.
     """
-    from colobus.cli.display import Printer
-    from colobus.cli.interrupts import Interrupts
-    from colobus.core.files import locked
-    from colobus.report.ledger import read_ledger
-
     suite.check()
     read_ledger(suite)  # nothing is made if it is of other settings
     printer = Printer(to_stderr=json)
@@ -87,8 +102,6 @@ def run_suite(suite: Suite, json: bool, report: bool = False, **how: Any) -> int
             printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
             return interrupts.exit_code
         if report:
-            from colobus.cli.report import write_report
-
             write_report((suite.folder,), suite.folder / "report.html", printer)
         return 0
 
@@ -100,11 +113,6 @@ def suite_of(flags: Flags) -> Suite:
         ColobusError: for an unknown game or preset, a number out of range, or without a stop rule
             that suits any game: runs of a suite have no score to reach.
     """
-    from colobus.evaluation.protocols import find_protocol
-    from colobus.experiment.presets import preset
-    from colobus.report.ledger import Suite, parse_games
-    from colobus.roles.tracker import StopRule
-
     games = parse_games(flags.games)
     episodes = find_protocol(flags.protocol).episodes if flags.episodes is None else flags.episodes
     base, steps, minutes = preset(flags.preset or GENERAL)[0], flags.steps, flags.minutes
@@ -127,8 +135,6 @@ def play(
     **how: Any,
 ) -> bool:
     """Train and evaluate each (game, seed), and write its line; return False if interrupted."""
-    from colobus.report.ledger import append, entry_of
-
     for number, (game, seed) in enumerate(pairs, len(suite.pairs) - len(pairs) + 1):
         printer.line(f"{number} of {len(suite.pairs)}: {game}, seed {seed}")
         try:
@@ -149,9 +155,6 @@ def _one(
     suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts, **how: Any
 ) -> Evaluation | None:
     """Train one run as far as it is not, and evaluate it; return None if interrupted."""
-    from colobus.evaluation.agent import load
-    from colobus.evaluation.evaluator import evaluate
-
     folder = suite.run(game, seed)
     interrupts.gentle = True
     try:
@@ -178,12 +181,6 @@ def _learn(
     **how: Any,
 ) -> None:
     """Train one run from where it is to its end; Ctrl-C saves it and is a KeyboardInterrupt."""
-    from colobus.cli.display import Display, earlier_curve
-    from colobus.training.run import train
-    from colobus.training.start import may_go_on
-    from colobus.training.tracking import tracking
-    from colobus.training.words import already_over
-
     folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
     resume = may_go_on(folder, printer.line)
     if resume and already_over(folder, experiment.stop):
@@ -199,8 +196,6 @@ def _learn(
 
 def _in_words(entry: LedgerLine) -> str:
     """Return a finished run in a phrase."""
-    from colobus.core.timing import clock
-
     share = entry.human_normalised
     human = "" if share is None else f", {share:.1f} % of a human"
     time = "" if entry.seconds is None else f" in {clock(entry.seconds)}"
@@ -209,17 +204,6 @@ def _in_words(entry: LedgerLine) -> str:
 
 def _show(suite: Suite, json: bool, printer: Printer) -> None:
     """Print the table, write it as suite.csv, and print the JSON if asked; nothing without runs."""
-    from colobus.cli.display import on_terminal
-    from colobus.core.files import write_whole
-    from colobus.report.ledger import (
-        as_dict,
-        human_normalised,
-        read_ledger,
-        suite_csv,
-        suite_table,
-        summarize,
-    )
-
     entries = read_ledger(suite)
     found = summarize(suite, entries)
     if not found:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ SETTLED = 0.3
 def bench(
     experiment: Experiment,
     seconds: float = 40.0,
-    progress: Progress | None = None,
+    tell: Progress = lambda _stage, _share: None,
     cluster: Cluster | None = None,
     devices: Devices | None = None,
 ) -> dict[str, Any]:
@@ -85,7 +86,6 @@ def bench(
     goes to training. The rates of the limit are means of before and after, because shared machines
     drift.
     """
-    tell = progress or (lambda _stage, _share: None)
     keep_freed_memory()
     torch.set_num_threads(1)
     experiment = for_seconds(experiment, seconds / 2)
@@ -110,10 +110,8 @@ def bench(
     return {
         "game": experiment.games.game,
         "precision": start.precision,
-        "emulate_steps_per_s": round(rates["emulate"], 1),
-        "act_samples_per_s": round(rates["act"], 1),
-        "learn_samples_per_s": round(rates["learn"], 1),
-        **({"feed_samples_per_s": round(rates["feed"], 1)} if "feed" in rates else {}),
+        "emulate_steps_per_s": round(rates.pop("emulate"), 1),
+        **{f"{stage}_samples_per_s": round(rate, 1) for stage, rate in rates.items()},
         "limit_steps_per_s": round(limit, 1),
         "limit_before_after": [round(limit_of(part, placement), 1) for part in (before, after)],
         "achieved_steps_per_s": round(achieved, 1),
@@ -124,12 +122,15 @@ def bench(
 
 
 def for_seconds(experiment: Experiment, seconds: float) -> Experiment:
-    """Return the experiment as it is measured: it ends by the clock, and writes next to nothing."""
-    return replace(
-        experiment,
-        stop=StopRule(minutes=seconds / 60),
-        tracker=replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9),
-    )
+    """Return the experiment as it is measured by the clock."""
+    return measured(experiment, StopRule(minutes=seconds / 60))
+
+
+def measured(experiment: Experiment, stop: StopRule, **shape: Any) -> Experiment:
+    """Return the experiment as it is measured: with another end, and writing next to nothing."""
+    tracker = replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9)
+    shaped = replace(experiment.shape, **shape)
+    return replace(experiment, stop=stop, tracker=tracker, shape=shaped)
 
 
 def trained(
@@ -150,6 +151,9 @@ def trained(
 
     Returns:
         (seconds, steps), about twice a second and at the end, and `waiting_shares`.
+
+    Raises:
+        KeyboardInterrupt: if Ctrl-C has ended it.
     """
     counts: list[tuple[float, int]] = []
     roles: list[RoleState] = []
@@ -171,6 +175,8 @@ def trained(
             devices=devices,
             make=make,
         )
+    if result.interrupted:
+        raise KeyboardInterrupt
     counts.append((result.status.seconds, result.status.steps))
     return counts, waiting_shares(roles)
 
@@ -241,11 +247,8 @@ def stage_rates(
     with ProcessPoolExecutor(cores, context, initializer=_begin, initargs=(ready,)) as pool:
         for done, stage in enumerate(host):
             tell(stage, done / count)
-            tasks = [
-                pool.submit(_rate, stage, experiment, start, index, seconds, CPU)
-                for index in range(cores)
-            ]
-            rates[stage] = sum(task.result() for task in tasks)
+            rate = partial(_rate, stage, experiment, start, seconds=seconds, device=CPU)
+            rates[stage] = sum(pool.map(rate, range(cores)))
     for done, stage in enumerate(device_stages, len(host)):
         tell(stage, done / count)
         device = placement.act if stage == "act" else placement.learn
@@ -352,12 +355,8 @@ def learn(experiment: Experiment, start: Start, _index: int, device: torch.devic
     return work
 
 
-STAGES: dict[str, Callable[[Experiment, Start, int, torch.device], Work]] = {
-    "emulate": emulate,
-    "feed": feed,
-    "act": act,
-    "learn": learn,
-}
+STAGES: dict[str, Callable[[Experiment, Start, int, torch.device], Work]]
+STAGES = {stage.__name__: stage for stage in (emulate, feed, act, learn)}
 
 
 _ready: Any = None  # in each process: lets all of them measure at the same time

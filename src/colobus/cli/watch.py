@@ -119,7 +119,7 @@ def play(args: Sequence[str]) -> int:
     from colobus.evaluation.agent import load
     from colobus.page.live import LiveGame, serve_game
 
-    agent = load(source, checkpoint=flags.checkpoint)
+    agent = load(source, checkpoint=flags.checkpoint, device=flags.device)
     game = LiveGame(agent, flags.seed, flags.policy, flags.human, flags.keep)
     with linked(server, flags) as page:
         serve_game(game, *page)

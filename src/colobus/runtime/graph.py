@@ -19,11 +19,11 @@ R = TypeVar("R")
 
 
 Kind = Literal[
-    "actor", "learner", "server", "replay", "queue", "cache", "group", "loader", "tracker"
+    "actor", "learner", "server", "replay", "queue", "cache", "group", "loader", "tracker", "tracer"
 ]
 """What a role is. A view of several replays is a replay, and a cache passes on parameters that a
 learner has pulled. A queue is a replay that is one of several, and the run can go on without it. A
-group is where learners add up their gradients, and a loader prepares batches for a learner."""
+group is where learners add up their gradients, a loader prepares batches, a tracer takes notes."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Process:
     def __init__(self, callers: int) -> None:
         register_tensors()
         self._host = _Host(dial)
-        self._threads = ThreadPoolExecutor(callers)
+        self._threads = ThreadPoolExecutor(callers, "calls")
         self._orders = ThreadPoolExecutor(ORDERS)
 
     async def begin(
