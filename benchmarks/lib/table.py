@@ -143,6 +143,8 @@ def headline(line: Line) -> str:
         return "the score was not reached" if seconds is None else f"{seconds:.0f} seconds"
     if isinstance(share, dict):
         return f"{share['ray']:.2f} on Ray, {share['threads']:.2f} on threads"
+    if (back := result.get("seconds_to_be_back")) is not None:
+        return f"back after {back:.1f} seconds"
     if "shares" in result:
         return "; ".join(f"{name} {median(own):.2f}" for name, own in result["shares"].items())
     if "standard_error" in result:

@@ -227,13 +227,13 @@ MISTAKES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_code_2(
-    words: str, trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+    words: str, trained: tuple[Path, object, str]
 ) -> None:
     folder = str(trained[0])
-    assert run(words.replace("RUN", folder).split()) == 2
-    err = capsys.readouterr().err
+    code, _, err = colobus(*words.replace("RUN", folder).split())
     assert MISTAKES[words].replace("RUN/", f"{folder}/") in err
     assert re.fullmatch(r"colobus: [^\n]+\n", err)
+    assert code == 2
 
 
 def test_a_mistake_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

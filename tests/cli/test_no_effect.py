@@ -7,6 +7,7 @@ import pytest
 from colobus.cli.main import run
 from colobus.experiment.check import check_effect
 from colobus.experiment.presets import FAMILIES, PRESETS, preset
+from helpers.launching import refused
 
 WORKERS = "with --workers or --learners"
 LEARNING_AGAIN = "with an algorithm that learns from each step again"
@@ -81,19 +82,15 @@ REFUSED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", REFUSED)
-def test_a_flag_without_an_effect_is_refused(
-    words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(words.split()) == 2
+def test_a_flag_without_an_effect_is_refused(words: str) -> None:
     flag, _, what = REFUSED[words].partition(": ")
-    assert capsys.readouterr().err.startswith(f"colobus: {flag}: has an effect only {what}")
+    assert refused(*words.split()).startswith(f"colobus: {flag}: has an effect only {what}")
 
 
 @pytest.mark.parametrize("words", ["--steps 5", "--checkpoint-seconds 5", "--evaluator"])
-def test_bench_refuses_what_a_run_leaves(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", "pong", *words.split()]) == 2
-    flag = words.split()[0]
-    assert f"colobus: {flag}: has no effect in colobus bench" in capsys.readouterr().err
+def test_bench_refuses_what_a_run_leaves(words: str) -> None:
+    said = refused("bench", "pong", *words.split())
+    assert f"colobus: {words.split()[0]}: has no effect in colobus bench" in said
 
 
 @pytest.mark.slow

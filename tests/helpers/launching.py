@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -53,6 +54,14 @@ def colobus(*args: object) -> tuple[int, str, str]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = cli.run(list(map(str, args)))
     return code, out.getvalue(), err.getvalue()
+
+
+def refused(*args: object) -> str:
+    """Return the line with which ``colobus ARGS`` says that it cannot be, and nothing else."""
+    code, out, err = colobus(*args)
+    assert (code, out) == (2, ""), err
+    assert re.fullmatch(r"colobus: [^\n]+\n", err)
+    return err
 
 
 def wait_until(holds: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:

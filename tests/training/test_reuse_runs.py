@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from colobus.cli.main import run
 from colobus.core.types import Version
 from colobus.experiment.check import check
 from colobus.experiment.presets import PRESETS
@@ -20,6 +19,7 @@ from colobus.training.run import train
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, tuned
+from helpers.launching import refused
 from helpers.outcomes import assert_same, inline, threads
 
 CATCH = catch(512 + 10 * 512, deterministic=True)
@@ -180,14 +180,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_cannot_be_is_one_line(
-    words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_cannot_be_is_one_line(words: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert run(["train", *words.split(), "--out", str(out)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"colobus: {REFUSED[words]}")
-    assert said.count("\n") == 1
+    assert refused("train", *words.split(), "--out", out).startswith(f"colobus: {REFUSED[words]}")
     assert not out.exists()
 
 
