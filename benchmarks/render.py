@@ -103,7 +103,8 @@ def pages() -> dict[Path, str]:
     blocks["headlines"] = headlines(tables, places)
     blocks["earlier"] = earlier(tables, places)
     blocks["readme"] = speed.readme()
-    blocks["scaling"] = scaling.page()
+    blocks["scaling"] = scaling.page(scaling.FOLDER.parent / "catch")
+    blocks["scaling-paper"] = scaling.paper()
     blocks["readme-games"] = games_table(results)
     texts[ROOT / "README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
 

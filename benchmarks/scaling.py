@@ -1,6 +1,6 @@
 """Nodes against versions a second and time to a score: planned, simulated and measured.
 
-    colobus bench dba3c-catch --games 1 --seconds 120 --costs benchmarks/results/scaling-costs.json
+    colobus bench dba3c-pong --games 2 --costs benchmarks/results/scaling/pong/costs.json
     python -m benchmarks.scaling tune                           a learning rate for each size
     python -m benchmarks.scaling measure --nodes 1 2               on slow hosts of this machine
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3 and 8
@@ -8,10 +8,11 @@
     python -m benchmarks.scaling measure --nodes 3 4 8             after all that is committed
     python -m benchmarks.scaling draw                              docs/pictures/scaling.png
 
-A node has a worker with one game, and half of the nodes (at most four) have a server, too; one
+A node has a worker with two games, and half of the nodes (at most four) have a server, too; one
 worker of eight is a backup. At each size the learning rate is the best of the same number of draws,
-on seeds that are used for nothing else. Simulations depend on no clock, so they may run beside
-other work; measurements may not.
+on a seed that is used for nothing else. Simulations depend on no clock, so they may run beside
+other work; measurements may not. ``results/scaling/catch`` has the same of Catch with one game a
+worker, measured before, where a node does little but call others.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any
 import numpy as np
 
 import colobus
+from benchmarks.lib.ledger import RESULTS
 from benchmarks.run import ROOT, surroundings
 from colobus.algorithms.a3c import A3C
 from colobus.cli.plan import Speed, simulate, spread_of
@@ -39,30 +41,29 @@ from colobus.experiment.settings import Experiment
 from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, read_costs
 
-ROWS = ROOT / "benchmarks" / "results" / "scaling.jsonl"
-COSTS = ROOT / "benchmarks" / "results" / "scaling-costs.json"
-FITTED = ROOT / "benchmarks" / "results" / "scaling-costs-fitted.json"
+FOLDER = RESULTS / "scaling" / "pong"
+ROWS, PREDICTION = "rows.jsonl", "prediction.json"
+COSTS = FOLDER / "costs.json"
+FITTED = FOLDER / "fitted.json"
 """The same costs times two factors, with which the plan is right about one and two slow hosts."""
-PREDICTION = ROOT / "benchmarks" / "results" / "scaling-prediction.json"
 PICTURE = ROOT / "docs" / "pictures" / "scaling.png"
 
-PRESET, SCORE = "dba3c-catch", 0.9
+PRESET, SCORE = "dba3c-pong", 0.0
 
-GAMES = 1
+GAMES = 2
 """Of a worker. With the preset's eight a few dozen versions are enough at any number of nodes."""
 
-CPUS, LINK = 0.2, "20MB/s"
-"""Of a slow host: CPUs, and bytes a second in each direction. Both are a sixtieth of a node of
-DBA3C's cluster, with its 12 cores and 10 Gb/s."""
+CPUS, LINK = 0.2, "250MB/s"
+"""Of a slow host: CPUs, and bytes a second in each direction. It is a node of one core and 10 Gb/s
+on which all takes five times as long."""
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-SEEDS, TUNING = (1, 2, 3), (101, 102, 103)
-RATES = tuple(round(float(rate), 5) for rate in np.geomspace(4e-3, 6.4e-2, 5))
-STEPS = 100_000
-"""After which a run that has not reached the score is given up."""
+SEEDS, TUNING = (1, 2, 3), (101,)
+RATE, DRAWS = 1e-3, (0.5, 1.0, 2.0)
+"""Learning rates that are tried are these times `RATE`, times the root of the nodes."""
 
-STEPS_MEASURED = 2_000
-"""The same on slow hosts, for each node. It is enough for a rate, and seldom for the score."""
+STEPS = 600_000
+"""After which a run that has not reached the score is given up."""
 
 SETTLED = 0.3
 """Share of a run whose speed does not count."""
@@ -92,7 +93,8 @@ def row_of(run: Path) -> dict[str, Any]:
     """Return what a finished run has come to, from its metrics."""
     lines = read_lines(run / "metrics.jsonl")
     began = lines[0]["seconds"]  # with the first version: the start of processes does not count
-    reached = [line["seconds"] - began for line in lines if (line["score"] or -1.0) >= SCORE]
+    scored = [line for line in lines if line["score"] is not None]
+    reached = [line["seconds"] - began for line in scored if line["score"] >= SCORE]
     late = [line for line in lines if line["seconds"] >= SETTLED * lines[-1]["seconds"]]
     first, last = late[0], late[-1]
     seconds = max(last["seconds"] - first["seconds"], 1e-9)
@@ -130,7 +132,7 @@ def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
     words += ["--workers", shape.workers, "--servers", shape.servers, "--games", shape.games]
     words += ["--quorum", shape.quorum, "--lr", algorithm.lr]
     words += ["--lr-end", algorithm.lr, "--anneal-steps", 0, "--seed", experiment.seed]
-    words += ["--steps", STEPS_MEASURED * nodes, "--until-score", SCORE, "--no-finish"]
+    words += ["--steps", STEPS, "--until-score", SCORE, "--no-finish"]
     words += ["--on", "ray"]
     with slow(nodes, cpus=64.0) as hosts, ray_cluster(hosts, cpus=2) as cluster:
         for host in hosts:  # slow from here on: Ray's own start is not of the run
@@ -153,25 +155,28 @@ def add_rows(
         with tempfile.TemporaryDirectory() as folder:
             learn(setting(nodes, lr, seed), nodes, Path(folder) / "run")
             found = about | row_of(Path(folder) / "run") | surroundings()
-        with ROWS.open("a", encoding="utf-8") as file:
+        with (FOLDER / ROWS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(found) + "\n")
         print(json.dumps({k: found[k] for k in (*about, "seconds", "versions_per_s")}), flush=True)
 
 
-def rows(kind: str = "", nodes: int = 0) -> list[dict[str, Any]]:
+def rows(kind: str = "", nodes: int = 0, folder: Path = FOLDER) -> list[dict[str, Any]]:
     """Return the rows of a kind, or all; at a size, or at all."""
-    every = read_lines(ROWS) if ROWS.exists() else []
+    every = read_lines(folder / ROWS) if (folder / ROWS).exists() else []
     return [r for r in every if kind in ("", r["kind"]) and nodes in (0, r["nodes"])]
 
 
+def drawn(nodes: int) -> list[float]:
+    """Return the learning rates that are tried."""
+    return [round(RATE * float(np.sqrt(nodes)) * draw, 5) for draw in DRAWS]
+
+
 def best_rate(nodes: int) -> float:
-    """Return the rate at which the median of the seeds of tuning was first at the score."""
-    tried: dict[float, list[float]] = {}
-    for row in rows("tuning", nodes):
-        tried.setdefault(row["lr"], []).append(row["seconds"] or math.inf)
+    """Return the rate with which the seed of tuning was first at the score."""
+    tried = {row["lr"]: row["seconds"] or math.inf for row in rows("tuning", nodes)}
     if not tried:
         raise SystemExit(f"tune {nodes} nodes first")
-    return min(tried, key=lambda lr: median(tried[lr]))
+    return float(min(tried, key=lambda lr: tried[lr]))
 
 
 def scaled(costs: Costs, work: float, calls: float) -> Costs:
@@ -207,14 +212,14 @@ def fitted(costs: Costs, measured: dict[int, float]) -> tuple[float, float]:
 def predicted(costs: Costs, nodes: int, repetition: int | None = None) -> Speed:
     """Return what the plan says about so many slow hosts."""
     hosts = Hosts(hosts=nodes, host_cores=CPUS, link=LINK)
-    return simulate(setting(nodes, RATES[2], 1), costs, hosts, repetition)
+    return simulate(setting(nodes, RATE, 1), costs, hosts, repetition)
 
 
-def medians(kind: str) -> dict[int, dict[str, float]]:
+def medians(kind: str, folder: Path = FOLDER) -> dict[int, dict[str, float]]:
     """Return the medians over seeds of the rows of a kind, by nodes."""
     found = dict[int, dict[str, float]]()
-    for nodes in sorted({row["nodes"] for row in rows(kind)}):
-        of = rows(kind, nodes)
+    for nodes in sorted({row["nodes"] for row in rows(kind, 0, folder)}):
+        of = rows(kind, nodes, folder)
         found[nodes] = {
             "versions": median(row["versions_per_s"] for row in of),
             "lag": median(row["lag"][0] for row in of),
@@ -231,7 +236,7 @@ def predict() -> None:
         raise SystemExit("measure 1 and 2 hosts first")
     if {3, 8} & measured.keys():
         raise SystemExit("3 or 8 hosts are measured already: this would be no prediction")
-    costs = read_costs(str(COSTS), setting(1, RATES[2], 1), PRESET)
+    costs = read_costs(str(COSTS), setting(1, RATE, 1), PRESET)
     work, calls = fitted(costs, measured)
     fit = scaled(costs, work, calls)
     FITTED.write_text(json.dumps(asdict(fit), indent=1) + "\n", encoding="utf-8")
@@ -244,14 +249,17 @@ def predict() -> None:
             "lag_95": spread_of([speed.lag[1] for speed in speeds]),
             "dropped": spread_of([speed.dropped for speed in speeds]),
         }
-    PREDICTION.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-    print(f"{PREDICTION}: commit it, then measure 3 and 8 hosts")
+    (FOLDER / PREDICTION).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    print(f"{FOLDER / PREDICTION}: commit it, then measure 3 and 8 hosts")
 
 
-def page() -> list[str]:
+def page(folder: Path = FOLDER) -> list[str]:
     """Return the lines of a table: what was measured, and what was said about it before."""
-    every = json.loads(PREDICTION.read_text()) if PREDICTION.exists() else {}
-    kinds: dict[str, dict[int, Any]] = {kind: medians(kind) for kind in ("virtual", "measured")}
+    said = folder / PREDICTION
+    every = json.loads(said.read_text()) if said.exists() else {}
+    kinds: dict[str, dict[int, Any]] = {
+        kind: medians(kind, folder) for kind in ("virtual", "measured")
+    }
     kinds["plan"] = {int(nodes): row for nodes, row in every.items() if nodes.isdecimal()}
     lines = ["| nodes | versions/s | lag, 95 % | dropped |", "| --- | --- | --- | --- |"]
     for nodes in sorted({nodes for found in kinds.values() for nodes in found}):
@@ -265,9 +273,31 @@ def page() -> list[str]:
                 other = "" if kind == "measured" else off(value, measured.get(name))
                 cells.append(f"{value:{form}}{other}")
             if kind == "measured":
-                rates = sorted(row["versions_per_s"] for row in rows(kind, nodes))
+                rates = sorted(row["versions_per_s"] for row in rows(kind, nodes, folder))
                 cells[1] += f" ({rates[0]:.1f} to {rates[-1]:.1f})"
             lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def paper() -> list[str]:
+    """Return the lines of a table: what the plan says about DBA3C's own network on its cluster.
+
+    A file has what ``colobus plan dba3c-breakout-paper --cores 12 --no-changes --json`` printed.
+    """
+    plans = [json.loads(file.read_text()) for file in (FOLDER.parent / "paper").glob("*-*.json")]
+    plans.sort(key=lambda plan: (plan["hosts"], len(plan["link"]), plan["link"]))
+    lines = ["| nodes, link | steps/s that count | efficiency | dropped | bound by |"]
+    lines += ["| --- | --- | --- | --- | --- |"]
+    for plan in plans:
+        alone = next(one for one in plans if (one["hosts"], one["link"]) == (1, plan["link"]))
+        median_, least, largest = plan["learned"]
+        ideal = plan["hosts"] * np.array(alone["learned"])
+        share, low, high = median_ / ideal[0], least / ideal[2], largest / ideal[1]
+        lines.append(
+            f"| {plan['hosts']}, {plan['link']} | {median_:,.0f} ({least:,.0f} to {largest:,.0f}) "
+            f"| {share:.0%} ({low:.0%} to {high:.0%}) | {plan['dropped'][0]:.1%} "
+            f"| {plan['bound_by']} |"
+        )
     return lines
 
 
@@ -313,7 +343,7 @@ def draw() -> None:
     axes.legend(fontsize=8)
     axes.set_title(
         f"{PRESET}, median, least and largest of {len(SEEDS)} seeds; the learning rate is "
-        f"the best of {len(RATES)} at each size.\nHosts are slow on purpose (dilated alike: CPUs, "
+        f"the best of {len(DRAWS)} at each size.\nHosts are slow on purpose (dilated alike: CPUs, "
         "links and Ray's own processes), so seconds are long and ratios count.",
         fontsize=8,
     )
@@ -333,7 +363,7 @@ def main(args: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(args)
     for nodes in flags.nodes if flags.what in ("tune", "simulate", "measure") else ():
         if flags.what == "tune":
-            add_rows("tuning", on_virtual(COSTS), nodes, RATES, TUNING)
+            add_rows("tuning", on_virtual(COSTS), nodes, drawn(nodes), TUNING)
         elif flags.what == "simulate":
             add_rows("virtual", on_virtual(FITTED), nodes, [best_rate(nodes)], flags.seeds)
         else:

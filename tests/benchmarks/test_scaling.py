@@ -35,7 +35,7 @@ def test_what_a_run_has_come_to(tmp_path: Path) -> None:
         sent = {"gradients_counted": 90, "gradients_dropped": 9, "gradients_partial": 1}
         return about | {"score": score, "lag_mean": 1.0 + (seconds >= 9.0)} | sent
 
-    lines = [line(0.0, None), *(line(n, n / 10) for n in range(1, 11))]
+    lines = [line(0.0, None), *(line(n, n - 9.0) for n in range(1, 11))]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
     assert scaling.row_of(tmp_path) == {
         "seconds": 9,
