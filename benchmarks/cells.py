@@ -1,6 +1,6 @@
 """The table of what is measured: a name, a preset, seeds, how, and with which flags and figures.
 
-How the results of a cell become figures stands in `benchmarks.pages`. Seeds 1 to 5 are for
+How the results of a cell become figures stands in `benchmarks.render`. Seeds 1 to 5 are for
 measuring only: no setting was ever chosen on them.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,9 @@ SIX = ("boxing", "freeway", "space_invaders", "seaquest", "qbert", "beam_rider")
 UNTUNED = ("battle_zone", "double_dunk", "name_this_game", "phoenix")
 """With Qbert, the five games that stand for 57 (Aitchison et al. 2023). Qbert is one of the six."""
 
+ALL_CORES = "--cores all --advantage vtrace"
+GPU = f"--device cuda {ALL_CORES}"
+
 STICKY = ("--sticky", "0.25", "--no-life-loss-ends", "--noop-max", "0")
 
 Measure = Callable[[Cell, Path, Path], dict[str, Any]]
@@ -60,31 +64,20 @@ def table() -> Iterator[Plan]:
     seconds = 2 * timed.BENCH_SECONDS
     yield from to_18("pong", "pong", (1, 2, 3, 4, 5), PONG)
     yield Plan("limit", "pong", (1,), recipe.limit, {"seconds": seconds})
-    asked = {"steps": recipe.EQUAL_SPEED_STEPS, "turns": recipe.TURNS}
-    yield Plan("deterministic-speed", "pong", (1,), recipe.deterministic_speed, asked)
-    yield Plan("memory", "pong", (1,), recipe.memory, {"steps": recipe.MEMORY_STEPS})
+    yield Plan("memory", "pong", (1,), recipe.whole_run, {"steps": recipe.MEMORY_STEPS})
 
     for name in ("ppo-pong", "ppo-breakout"):
         yield Plan("act-with", name, (1,), recipe.act_with, {"games": recipe.ACT_GAMES})
 
     yield from to_18("dba3c", "dba3c-pong", (1, 2), SIX_MINUTES)
-    asynchronous = ("--asynchronous",)
-    yield from to_18("dba3c-async", "dba3c-pong", (1, 2), SIX_MINUTES, switches=asynchronous)
+    yield from to_18("dba3c-async", "dba3c-pong", (1, 2), SIX_MINUTES, switches=("--asynchronous",))
     timed_half = {"timed": HALF_HOUR}
     yield Plan("dba3c-breakout-train", "dba3c-breakout", (1, 2, 3), timed.train_timed, timed_half)
     yield Plan("dba3c-breakout-score", "dba3c-breakout", (1, 2, 3), timed.score_after, timed_half)
     yield Plan("dba3c-limit", "dba3c-pong", (1,), recipe.limit, {"seconds": seconds})
-    sleep, link = cluster.SLEEP, cluster.LINK
-    for what, key, more in (
-        ("straggler", "runs", {"runs": cluster.STRAGGLERS}),
-        ("servers", "servers", {"faults": [sleep, link], "of": cluster.SERVERS}),
-        (
-            "workers",
-            "workers",
-            {"faults": sleep, "of": cluster.WORKERS, "minutes": cluster.OF_MANY},
-        ),
-    ):
-        asked = {"minutes": cluster.SLEEPING_MINUTES, **more}
+    slow = {"minutes": cluster.SLEEPING_MINUTES, "runs": cluster.STRAGGLERS}
+    many = {"minutes": cluster.OF_MANY, "faults": cluster.SLEEP, "of": cluster.WORKERS}
+    for what, key, asked in (("straggler", "runs", slow), ("workers", "workers", many)):
         yield Plan(f"dba3c-{what}", "dba3c-pong", (1,), partial(cluster.sleeping, key), asked)
     for delay in cluster.DELAYS:
         asked = {"delay": delay, "steps": cluster.DELAY_STEPS}
@@ -98,7 +91,8 @@ def table() -> Iterator[Plan]:
             yield Plan("ray-failure", name, (1,), cluster.fail, {"whom": whom, "how": how})
 
     yield from to_18("gorila", "gorila-pong", (1, 2), LONGER)
-    yield Plan("gorila-time", "gorila-pong", (1, 2), timed.time_to_score, until(LONGER, 15.0))
+    asked = {"timed": LONGER, "solved": 15.0}
+    yield Plan("gorila-time", "gorila-pong", (1, 2), timed.time_to_score, asked)
     yield from to_18("apex", "apex-pong", (1, 2), SIX_MINUTES)
     for what in ("dqn", "a3c", "pqn"):
         yield from to_18(what, f"{what}-pong", (1, 2), LONGER)
@@ -108,25 +102,23 @@ def table() -> Iterator[Plan]:
     yield Plan("general-limit", "breakout", (1,), recipe.share_of_limits, limits)
     yield Plan("breakout-train", "breakout", (1,), timed.train_timed, {"timed": HOUR})
     yield Plan("breakout-score", "breakout", (1,), timed.score_after, {"timed": HOUR})
-    yield Plan("breakout-time", "breakout", (1,), timed.time_to_score, until(HOUR, 300.0))
+    asked = {"timed": HOUR, "solved": 300.0}
+    yield Plan("breakout-time", "breakout", (1,), timed.time_to_score, asked)
 
     yield from course("default-games", SIX, (2, 3), 10)
     yield from course("default-hour-games", SIX, (1,), 60, early=10)
     yield from course("default-sticky-games", SIX, (1,), 10, protocol="sticky", flags=STICKY)
     yield from course("default-untuned-games", UNTUNED, (1,), 10)
+    yield from on_gpu()
 
 
 def to_18(
     what: str, name: str, seeds: tuple[int, ...], flags: dict[str, str], **more: Any
 ) -> Iterator[Plan]:
     """Yield a timed training of Pong, and the search for its first checkpoint that plays at 18."""
-    yield Plan(f"{what}-train", name, seeds, timed.train_timed, {"timed": flags, **more})
-    yield Plan(f"{what}-time", name, seeds, timed.time_to_score, until(flags, 18.0, **more))
-
-
-def until(flags: dict[str, str], mean: float, **more: Any) -> dict[str, Any]:
-    """Return how the first checkpoint with a mean score is looked for."""
-    return {"timed": flags, **more, "solved": mean}
+    asked = {"timed": flags, **more}
+    yield Plan(f"{what}-train", name, seeds, timed.train_timed, asked)
+    yield Plan(f"{what}-time", name, seeds, timed.time_to_score, asked | {"solved": 18.0})
 
 
 def course(
@@ -138,6 +130,28 @@ def course(
         for game in games:
             own = {"game": game, "minutes": minutes, **asked}
             yield Plan(what, game, (seed,), recipe.play_after, own)
+
+
+def on_gpu() -> Iterator[Plan]:
+    """Yield what needs a GPU. Each kind takes at most ten minutes: one may be lent for so long."""
+    atari = f"--torso nature --width 512 {GPU}"
+    for name, words in (
+        ("pong", GPU),
+        ("ppo-breakout", atari),
+        ("pong", f"{GPU} --act-device cpu"),
+        ("pong", ALL_CORES),
+        ("pong", "--learners 4 --reduce group --actors 3"),
+    ):
+        yield Plan("gpu-speed", name, (1,), recipe.limit, {"words": words, "seconds": 60.0})
+    for turn, name, graphs in product((1, 2), ("pong", "ppo-breakout"), (" --no-cuda-graphs", "")):
+        words = (GPU if name == "pong" else atari) + graphs
+        asked = {"words": words, "seconds": 30.0, "turn": turn}
+        yield Plan("gpu-graphs", name, (1,), recipe.limit, asked)
+    words = f"{GPU} --no-finish --no-tensorboard --until-score"
+    asked = {"words": f"{words} 18 --minutes 1.5"}
+    yield Plan("gpu-pong", "pong", (1, 2, 3, 4, 5), recipe.whole_run, asked)
+    asked = {"words": f"{words} 400 --minutes 9"}
+    yield Plan("gpu-breakout", "ppo-breakout", (1,), recipe.whole_run, asked)
 
 
 def all_cells() -> list[Cell]:

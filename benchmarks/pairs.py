@@ -23,7 +23,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -31,6 +30,7 @@ from typing import TypeVar
 
 from benchmarks.lib.ledger import NAME, RESULTS, Ledger
 from benchmarks.lib.timed import steady_rate
+from benchmarks.run import now
 from benchmarks.same import ROOT, checked_out, environment_of, package_of, start_of
 from colobus.runs.curves import read_metrics
 from colobus.runtime.system import describe_machine
@@ -40,6 +40,13 @@ ON_RAY = ["train", "dba3c-pong", "--on", "ray", "--cpus", "0.5"]
 SETTLED = 0.3
 """Share of a run's time that does not count for its rate."""
 STARTS = 20
+
+FIGURES = {
+    "": ("steps_per_s", "steps/s", 1),
+    " memory": ("peak_mb", "MB", 1),
+    " processor time": ("processor_ms", "ms/step", -1),
+}
+"""What is compared of runs (on Ray only the first), its unit, and -1 for ratios turned round."""
 
 Found = TypeVar("Found")
 
@@ -59,19 +66,10 @@ def main(args: Sequence[str] | None = None) -> int:
             own = ON_RAY if flags.on_ray else ["train", f"ppo-{game}"]
             train = partial(trained, own, flags.seconds)
             found = in_turn(train, (other, ROOT), flags.pairs)
-            rate = (game, "steps_per_s", "steps/s", 1)
-            for what, name, unit, order in (
-                (rate,)
-                if flags.on_ray
-                else (
-                    rate,
-                    (f"{game} memory", "peak_mb", "MB", 1),
-                    (f"{game} processor time", "processor_ms", "ms/step", -1),
-                )
-            ):
-                save(
-                    flags.commit, what, unit, [[run[name] for run in pair] for pair in found], order
-                )
+            for more, (name, unit, order) in FIGURES.items():
+                if not (more and flags.on_ray):
+                    values = [[run[name] for run in pair] for pair in found]
+                    save(flags.commit, game + more, unit, values, order)
         starts: dict[str, Callable[[Path], list[str]]] = {
             f"{NAME} --help": lambda tree: [*start_of(tree), "--help"],
             f"import {NAME}": lambda tree: [sys.executable, "-c", f"import {package_of(tree)}"],
@@ -134,7 +132,7 @@ def save(commit: str, what: str, unit: str, pairs: list[list[float]], order: int
     """Append a line, and print its median ratio."""
     found = ratios(pairs, order)
     line = {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": now(),
         "other": commit,
         "what": what,
         "unit": unit,

@@ -15,12 +15,9 @@ from benchmarks.cells import SIX
 from benchmarks.lib.ledger import MEAN_300, Ledger, Line, Results, metrics_of
 from benchmarks.tables.games import ten_minutes
 from benchmarks.tables.presets import ALGORITHMS, SEEDS
-from colobus.core.files import read_lines
 from colobus.report.plots import public_curves
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
-
-SWARM = Path(__file__).resolve().parent / "results" / "swarm.jsonl"
 
 
 def draw_all() -> None:
@@ -30,7 +27,6 @@ def draw_all() -> None:
         "algorithms.png": draw_algorithms,
         "breakout.png": draw_breakout,
         "six-games.png": draw_six,
-        "swarm.png": draw_swarm,
     }
     for name, draw in drawings.items():
         figure = Figure(figsize=(9, 4.2), dpi=110, layout="constrained")
@@ -105,29 +101,6 @@ def draw_six(figure: Figure, results: Results) -> None:
         finish(axes, "million frames", game)
 
 
-def draw_swarm(figure: Figure, _results: Results) -> None:
-    """Draw the lags of swarms against their actors, and how Catch is learned with such lags."""
-    lines = read_lines(SWARM)
-    swarms = [one for one in lines if one["what"] == "swarm"]
-    plain = [one for one in swarms if one["name"].startswith("actors-")]
-    left, right = figure.subplots(1, 2)
-    for place, name in enumerate(("most", "95 %", "median", "5 %")):
-        points = [(one["swarm"]["actors"], one["lag"][name]) for one in plain]
-        left.plot(*zip(*points, strict=True), "o-", color=f"C{place}", label=name)
-    median = {one["name"]: one["lag"]["median"] for one in swarms}
-    for one in (one for one in lines if one["what"] == "learning" and not one["settings"]):
-        lag = median.get(one["lags_of"], 0)
-        label = f"{lag}, {one['lags_of'].replace('-', ' ')}" if one["seed"] == 1 else None
-        color = f"C{[0, *sorted(set(median.values()))].index(lag) % 10}"
-        right.plot(
-            *zip(*one["curve"], strict=True), color=color, alpha=1 / one["seed"], label=label
-        )
-    finish(left, "actors, 32 rollouts a version", "versions", "lag")
-    finish(right, "steps", "score of Catch", "median lag")
-    left.set(xscale="log", xlim=(12, 6000), ylim=(0, 260))
-    left.set_yscale("symlog", base=2, linthresh=1)
-
-
 def along(
     below: list[float], above: list[float]
 ) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
@@ -147,8 +120,7 @@ def columns(line: Line) -> list[list[float]]:
 
 def finish(axes: Any, x: str, y: str, title: str | None = None) -> None:
     """Name the axes, add a grid and a legend if there is something to tell apart."""
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
     axes.set_xlim(left=0)
     if axes.get_legend_handles_labels()[0]:

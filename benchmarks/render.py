@@ -29,10 +29,10 @@ BLOCK = re.compile(r"(<!-- results: (\S+) -->\n).*?(<!-- end of results -->\n)",
 """What stands between these lines of a page is written by `pages`."""
 
 TABLES: dict[str, Callable[[Results], Table]] = {
-    "pong": presets.pong,
+    "pong": partial(presets.figures, name="pong"),
     "algorithms": presets.algorithms,
-    "gorila": presets.gorila,
-    "appo": presets.appo,
+    "gorila": partial(presets.figures, name="gorila"),
+    "appo": partial(presets.figures, name="appo"),
     "dba3c": presets.dba3c,
     "dba3c-straggler": partial(presets.sleeping, what="dba3c-straggler", key="runs"),
     "dba3c-servers": partial(presets.sleeping, what="dba3c-servers", key="servers"),
@@ -48,7 +48,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "limits": speed.limits,
     "peers-speed": speed.peers_speed,
     "peers-time": speed.peers_time,
-    "gpu": speed.gpu,
+    "gpu": partial(presets.figures, name="gpu"),
 }
 """The tables, by the name that stands in the marks of a page."""
 
@@ -71,7 +71,6 @@ dba3c             | seconds to Pong                        | 1 | DBA3C: seconds 
 dba3c             | updates/s with a slow worker, 1 backup | 1 | DBA3C: a slow worker, none = 1
 ray-shares        | APPO, 2 remote actors                  | 1 | Ray: share of the machine's limit
 ray-failures      | worker, SIGKILL                        | 4 | Ray: seconds to recover a worker
-gpu | 2 x 32 games, 16 emulator threads each, rollouts of 64 | 3 | Pong on an H100, steps/s
 """
 """Figures that stand on the first page: table, row, column, and what they are called there."""
 
@@ -105,7 +104,7 @@ def pages() -> dict[Path, str]:
     blocks["readme"] = speed.readme()
     blocks["scaling"] = scaling.page(scaling.FOLDER.parent / "catch")
     blocks["scaling-paper"] = scaling.paper()
-    blocks["readme-games"] = games_table(results)
+    blocks["readme-games"] = games.readme(results)
     texts[ROOT / "README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
 
     def written(found: re.Match[str]) -> str:
@@ -146,23 +145,6 @@ def earlier(tables: dict[str, Table], places: dict[str, tuple[str, str]]) -> lis
             page, title = places[name]
             lines += ["", f"[{title}]({page}#{anchor(title)}):", "", *items(texts)]
     return lines[1:]
-
-
-def games_table(results: Results) -> list[str]:
-    """Return the lines of the README about games: Breakout, and games above a human."""
-    played = games.after_ten_minutes(results)
-    above = [f"`{game}` ({100 * mean:.0f} %)" for game, (mean, low) in played.items() if low > 1]
-    rows = [
-        (
-            "above a human after ten minutes",
-            f"{len(above)} of {len(played)} games: {', '.join(above)}",
-        )
-    ]
-    if found := results.one("breakout-score"):
-        one = found.line["result"]["minutes"]["60"]
-        score = f"{one['mean']:.0f} ± {one['standard_error']:.0f} (seed {found.line['seed']})"
-        rows.append(("Breakout after an hour", score))
-    return markdown(("Games", ""), rows)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python -m benchmarks.run                      measure all missing cells, one after the other
     python -m benchmarks.run --only pong-time     only these
     python -m benchmarks.run --only dba3c         only those that begin so
+    python -m benchmarks.run --only gpu-speed     what needs a GPU is measured only if it is named
     python -m benchmarks.run --most 2             only the first two that are missing
     python -m benchmarks.run --list               say what is there and what is missing
 
@@ -60,8 +61,7 @@ def main(args: Sequence[str] | None = None) -> int:
     cells = [
         cell
         for cell in all_cells()
-        if flags.only in (None, cell.what, first_word(cell))
-        and (not flags.seeds or cell.seed in flags.seeds)
+        if asked_for(cell, flags.only) and (not flags.seeds or cell.seed in flags.seeds)
     ]
     if flags.list:
         for cell in cells:
@@ -77,6 +77,11 @@ def main(args: Sequence[str] | None = None) -> int:
 def first_word(cell: Cell) -> str:
     """Return what all measurements of a kind begin with, such as "dba3c"."""
     return cell.what.partition("-")[0]
+
+
+def asked_for(cell: Cell, only: str | None) -> bool:
+    """Say whether a cell is named; without a name all are, but for those that need a GPU."""
+    return only in (cell.what, first_word(cell)) if only else first_word(cell) != "gpu"
 
 
 def measure(cell: Cell, ledger: Ledger, number: int, count: int) -> bool:

@@ -7,7 +7,6 @@ workers, old parameters. There workers sleep as long as a gradient takes instead
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,14 +17,13 @@ from benchmarks.lib.ledger import Cell, Line
 from benchmarks.lib.timed import read_metrics, steady_rate, train, train_words
 from colobus.core.files import read_lines
 
-DBA3C, APPO = "dba3c-pong", "pong"
 
 ON_RAY = ("--on", "ray", "--cpus", "0.5")
 
 SECONDS = 80.0
 """Of a measurement of shares: half of it is training, and processes take their time to start."""
 
-FAILURES = {"worker": DBA3C, "server": DBA3C, "learner": APPO}
+FAILURES = {"worker": "dba3c-pong", "server": "dba3c-pong", "learner": "pong"}
 """The kind of process that is hit, and in which preset."""
 
 MINUTES = "1.7"
@@ -48,7 +46,7 @@ of it."""
 SETTLED = 6.0
 """Seconds of such a run that are not counted."""
 
-SLEEP, LINK = "compute=50ms", "link=20MB"
+SLEEP = "compute=50ms"
 
 STRAGGLERS = {
     "all as fast, no backup": ("8", "8", SLEEP),
@@ -58,8 +56,9 @@ STRAGGLERS = {
 }
 """Workers, quorum and trouble."""
 
-SERVERS, WORKERS, DELAYS = (1, 2, 4), (1, 2, 4, 8, 16, 32), (0, 1, 2, 4, 8, 16)
-FREE = "1, no limit"
+COUNTED = ("gradients_dropped", "gradients_partial", "updates")
+
+WORKERS, DELAYS = (1, 2, 4, 8, 16, 32), (0, 1, 2, 4, 8, 16)
 
 DELAY_STEPS = 800_000
 """After 500,000 not even the runs without a delay had learned Pong."""
@@ -70,17 +69,9 @@ RUNS: dict[str, dict[str, tuple[str, ...]]] = {
         name: ("--workers", workers, "--quorum", quorum, "--faults", faults)
         for name, (workers, quorum, faults) in STRAGGLERS.items()
     },
-    "servers": {
-        name: ("--workers", "8", "--servers", servers, "--faults", faults)
-        for name, servers, faults in (
-            *((str(count), str(count), f"{SLEEP},{LINK}") for count in SERVERS),
-            (FREE, "1", SLEEP),
-        )
-    },
     "workers": {str(count): ("--workers", str(count), "--faults", SLEEP) for count in WORKERS},
 }
-"""The flags of runs whose workers sleep, by what is compared: slow workers, servers behind links of
-equal speed, more and more workers."""
+"""The flags of runs whose workers sleep, by what is compared: slow ones, and more and more."""
 
 
 def sleeping(key: str, cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
@@ -95,9 +86,7 @@ def sleeping(key: str, cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
         rates[name] = {
             "versions_per_s": round(steady_rate(metrics, SETTLED, "version"), 3),
             "datapoints_per_s": round(steady_rate(metrics, SETTLED), 1),
-            "gradients_dropped": metrics[-1]["gradients_dropped"],
-            "gradients_partial": metrics[-1]["gradients_partial"],
-            "updates": metrics[-1]["updates"],
+            **{name: metrics[-1][name] for name in COUNTED},
         }
     found: dict[str, Any] = {"commands": commands, key: rates}
     for backup in ("no backup", "1 backup") if key == "runs" else ():
@@ -125,16 +114,13 @@ def delayed(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     }
 
 
-def share_of_limit(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
+def share_of_limit(cell: Cell, _scratch: Path, _log: Path) -> dict[str, Any]:
     """Measure the machine's limit and what training in processes reaches, threads beside it."""
-    found, preset = {}, cell.preset
-    for name, words in (("ray", ON_RAY), ("threads", ())):
-        rates = process.bench(preset, SECONDS, *words)
-        (log / f"{name}.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
-        found[name] = {key: value for key, value in rates.items() if key != "machine"}
-    command = f"colobus bench {preset} --seconds {SECONDS:g} --json {' '.join(ON_RAY)}"
-    shares = {name: rates["share_of_limit"] for name, rates in found.items()}
-    return {"command": command, "preset": preset, "share_of_limit": shares, "rates": found}
+    ways = {"ray": ON_RAY, "threads": ()}
+    rates = {name: process.bench(cell.preset, SECONDS, *words) for name, words in ways.items()}
+    command = f"colobus bench {cell.preset} --seconds {SECONDS:g} --json {' '.join(ON_RAY)}"
+    shares = {name: own["share_of_limit"] for name, own in rates.items()}
+    return {"command": command, "preset": cell.preset, "share_of_limit": shares, "rates": rates}
 
 
 def fail(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:

@@ -11,13 +11,11 @@ import random
 import re
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -25,13 +23,11 @@ import torch
 
 from colobus.cli.main import run
 from colobus.core.errors import ColobusError, nearest
-from colobus.core.files import read_object
-from colobus.core.types import AlgorithmState, Answer, Batch, Exchanged, Gradient, Params, Version
+from colobus.core.types import AlgorithmState, Batch
 from colobus.experiment.settings import Experiment
 from colobus.roles.backprop import Backprop, Learned, Send
 from colobus.roles.parameters.client import ParameterClient
-from colobus.roles.parameters.published import ANY, PublishedParameters
-from colobus.roles.parameters.server import OptimizerState, ParameterServer
+from colobus.roles.parameters.published import PublishedParameters
 from colobus.roles.replay.api import ReplayReader
 from colobus.roles.replay.minibatch_buffer import Use
 from colobus.runtime.graph import Handle, Node, Part, RoleGraph, part
@@ -39,7 +35,7 @@ from colobus.runtime.groups import Cluster, ProcessSpec
 from colobus.training.run import Result, train
 from colobus.training.topology import make_graph
 
-FORM = "compute=50ms,straggler=500ms,delay=4,link=10MB,load=20ms,kill=worker:30s,stop=server:45s"
+FORM = "compute=50ms,straggler=500ms,delay=4,load=20ms,kill=worker:30s,stop=server:45s"
 
 SIGNALS = {"kill": "SIGKILL", "stop": "SIGSTOP"}
 
@@ -50,7 +46,6 @@ UNITS = {
     "compute": {"ms": 1e-3, "s": 1.0},
     "straggler": {"ms": 1e-3, "s": 1.0},
     "delay": {"": 1.0},
-    "link": {"kB": 1e3, "MB": 1e6, "GB": 1e9},
     "load": {"ms": 1e-3, "s": 1.0},
     "kill": {"s": 1.0},
     "stop": {"s": 1.0},
@@ -60,7 +55,7 @@ VALUE = re.compile(r"(?:(\w+):)?([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)")
 """Of a fault: the kind of processes that get a signal, a number, its unit."""
 
 MOST = 1e12
-"""No fault lasts as many seconds, or carries as many bytes a second."""
+"""No fault lasts as many seconds."""
 
 
 class Hits(NamedTuple):
@@ -73,7 +68,7 @@ class Hits(NamedTuple):
 
 @dataclass(frozen=True)
 class Faults:
-    """The faults of a run, in seconds and bytes per second. 0: no such fault."""
+    """The faults of a run, in seconds. 0: no such fault."""
 
     compute: float = 0.0
     """Seconds that a learner sleeps instead of computing a gradient. Pulls and pushes are real."""
@@ -82,12 +77,8 @@ class Faults:
     is given)."""
     delay: int = 0
     """Number of versions by which the actors' parameters are older (deterministic runs)."""
-    link: float = 0.0
-    """Bytes per second that the link of each parameter server carries, both directions together."""
     load: float = 0.0
     """Seconds that a batch takes to get to a learner, or with ``--loaders`` to a loader."""
-    lags: tuple[tuple[int, float], ...] = ()
-    """Instead of ``delay``: such numbers with their shares, of which each rollout draws one."""
     hits: tuple[Hits, ...] = ()
     """Signals to processes (SIGKILL or SIGSTOP), at times drawn from the seed."""
 
@@ -104,15 +95,11 @@ def parse_faults(text: str) -> Faults:
         ColobusError: if a part is not NAME=VALUE, or its name, number or unit is unknown.
     """
     found: dict[str, float] = {}
-    lags: tuple[tuple[int, float], ...] = ()
     hits: list[Hits] = []
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
         if name not in UNITS:
             raise ColobusError(f"--faults {word}: {nearest(name, list(UNITS))}; such as {FORM}")
-        if name == "delay" and Path(value).suffix == ".json":
-            lags = read_lags(Path(value))
-            continue
         match = VALUE.fullmatch(value)
         whom, number, unit = match.groups("") if match else ("", "", "no number")
         kinds = VICTIMS if name in SIGNALS else ("",)
@@ -128,22 +115,7 @@ def parse_faults(text: str) -> Faults:
     delay = found.pop("delay", 0.0)
     if delay != int(delay):
         raise ColobusError(f"--faults delay={delay:g}: must be a whole number of versions")
-    return Faults(delay=int(delay), lags=lags, hits=tuple(hits), **found)
-
-
-def read_lags(path: Path) -> tuple[tuple[int, float], ...]:
-    """Return the lags and shares that `benchmarks.lib.swarm` wrote.
-
-    Raises:
-        ColobusError: if the file has none.
-    """
-    try:
-        lags = tuple((int(lag), float(share)) for lag, share in read_object(path)["lags"])
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ColobusError(f"--faults delay={path}: has no lags: {error}") from None
-    if not lags or min(lag for lag, _ in lags) < 0 or min(share for _, share in lags) <= 0:
-        raise ColobusError(f"--faults delay={path}: lags must be at least 0, shares above 0")
-    return lags
+    return Faults(delay=int(delay), hits=tuple(hits), **found)
 
 
 def check_faults(faults: Faults, experiment: Experiment, processes: bool = False) -> None:
@@ -152,9 +124,8 @@ def check_faults(faults: Faults, experiment: Experiment, processes: bool = False
         raise ColobusError("--faults: threads cannot be killed; add --on ray")
     if replace(faults, load=0.0).in_roles and not experiment.shape.workers:
         raise ColobusError("--faults: needs a run with workers; such as dba3c-pong")
-    if (faults.delay or faults.lags) and not experiment.deterministic:
-        delay = faults.delay or "FILE"
-        raise ColobusError(f"--faults delay={delay}: add --deterministic, to make it exact")
+    if faults.delay and not experiment.deterministic:
+        raise ColobusError(f"--faults delay={faults.delay}: add --deterministic, to make it exact")
 
 
 class FaultSchedule:
@@ -202,17 +173,8 @@ class FaultyGraph:
                 node = self._loading(node)
             if node.kind == "learner":
                 node = self._slow(node, shape.datapoints)
-            if faults.lags and node.kind == "cache":
-                kept = max(node.args[1], 1 + shape.ahead + max(lag for lag, _ in faults.lags))
-                node = replace(node, args=(node.args[0], kept, *node.args[2:]))
-            if faults.lags and node.kind == "actor":
-                node = self._late(node)
             if not (faults.compute and node.kind == "actor"):
                 nodes.append(node)
-            if faults.link and node.kind == "server":
-                server = (Handle(node.name), faults.link)
-                link = node.name.replace("server-", "link-")
-                nodes.append(Node(link, "cache", node.process, Link, server, {}))
         return RoleGraph(nodes)
 
     def _loading(self, node: Node) -> Node:
@@ -223,14 +185,8 @@ class FaultyGraph:
         replay, *rest = node.args
         return replace(node, args=(part(Loading, replay, self.faults.load), *rest))
 
-    def _late(self, node: Node) -> Node:
-        """Return an actor that draws how old its parameters are."""
-        settings, make_games, policy, algorithm, (cache,), *rest = node.args
-        late = part(Late, cache, self.faults.lags, settings.first, settings.seed, settings.index)
-        return replace(node, args=(settings, make_games, policy, algorithm, [late], *rest))
-
     def _slow(self, node: Node, datapoints: int) -> Node:
-        """Return a learner that sleeps, and reaches its servers through their links."""
+        """Return a learner that sleeps."""
         faults, index, changed = self.faults, node.args[0], dict(node.kwargs)
         slow = faults.straggler if index == 0 else 0.0
         if faults.compute:
@@ -238,20 +194,7 @@ class FaultyGraph:
             changed["replay"] = Part(NoExperience, (datapoints, Handle(f"cache-{index}")), {})
         elif slow:
             changed["compute"] = Sleeper(slow, changed["compute"])
-        if faults.link:
-            changed["client"] = _linked(changed["client"])
         return replace(node, kwargs=changed)
-
-
-def _linked(value: Any) -> Any:
-    """Return a role's argument with links in the place of servers."""
-    if isinstance(value, Handle):
-        return Handle(value.name.replace("server-", "link-"))
-    if isinstance(value, list):
-        return [_linked(one) for one in value]
-    if isinstance(value, Part):
-        return replace(value, args=tuple(_linked(one) for one in value.args))
-    return value
 
 
 def is_a(spec: ProcessSpec, kind: str) -> bool:
@@ -395,81 +338,6 @@ class Loading:
         batch = self._replay.sample()
         time.sleep(self._seconds)
         return batch
-
-
-class Late:
-    """Parameters of a worker's cache that are older by a number of versions, drawn for each pull.
-
-    Args:
-        cache: the worker's parameters; it keeps versions of any age that may be drawn.
-        lags: numbers of versions with their shares.
-        first: version of round 0; nothing is older.
-        seed: of the run.
-        actor: that pulls.
-    """
-
-    def __init__(
-        self,
-        cache: PublishedParameters,
-        lags: Sequence[tuple[int, float]],
-        first: Version,
-        seed: int,
-        actor: int,
-    ) -> None:
-        self._cache, self._first, self._stream = cache, first.number, (seed, actor)
-        self._lags, self._shares = zip(*lags, strict=True)
-
-    def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-        """Wait for a version, and return one that is as much older as was drawn for it."""
-        self._cache.pull(at_least, exactly)
-        drawn = random.Random(str((*self._stream, at_least.number)))
-        lag = drawn.choices(self._lags, self._shares)[0]
-        number = max(at_least.number - lag, self._first)
-        return self._cache.pull(at_least._replace(number=number), exactly)
-
-
-class Link:
-    """A parameter server behind a link with ``bytes_per_second``."""
-
-    def __init__(self, server: ParameterServer, bytes_per_second: float) -> None:
-        self._server, self._rate = server, bytes_per_second
-        self._busy = threading.Lock()
-        self._came: dict[int, Version] = {}  # of the newest gradient, by learner
-
-    def push(self, gradient: Gradient) -> Answer:
-        """Wait for the transfer of a gradient, then push it."""
-        self._carry(gradient.values.nbytes)
-        return self._server.push(gradient)
-
-    def exchange(self, gradient: Gradient, at_least: Version) -> Exchanged:
-        """Push a gradient, then pull; called again while it waits, the gradient crosses once."""
-        if self._came.get(gradient.learner) != gradient.version:
-            self._carry(gradient.values.nbytes)
-            self._came[gradient.learner] = gradient.version
-        return Exchanged(self._server.push(gradient), self.pull(at_least))
-
-    def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-        """Pull, then wait for the transfer of the parameters."""
-        params = self._server.pull(at_least, exactly)
-        self._carry(params.values.nbytes)
-        return params
-
-    def pull_target(self) -> Params:
-        """Pull the target slice, then wait for its transfer."""
-        target = self._server.pull_target()
-        self._carry(target.values.nbytes)
-        return target
-
-    def state(self) -> tuple[Params, OptimizerState]:
-        """Return the server's, without waiting, as the run itself calls this."""
-        return self._server.state()
-
-    def close(self) -> None:
-        """Do nothing: no call waits here for longer than a transfer."""
-
-    def _carry(self, size: int) -> None:
-        with self._busy:  # one transfer at a time
-            time.sleep(size / self._rate)
 
 
 if __name__ == "__main__":

@@ -29,13 +29,10 @@ LEDGER = RESULTS / "ledger.jsonl"
 NAME = "gelada"
 """What the command is called in the files of results. It stays so, whatever it is called today."""
 
-MEAN_15 = "mean 15"
-"""Variant of a ``-time`` cell that looked for a mean of 15 instead of 18."""
-
 MEAN_300 = "mean 300"
 """Variant of ``breakout-time``."""
 
-VARIANTS = {"b98cb039425b": MEAN_15}
+VARIANTS = {"b98cb039425b": "mean 15"}
 """Of settings whose lines do not tell it themselves."""
 
 
@@ -116,7 +113,7 @@ def archive_of(line: Line) -> Path:
 
 def metrics_of(line: Line) -> list[Line]:
     """Return the metrics that are kept of a line's run, oldest first."""
-    return metrics_in(archive_of(line))
+    return parse_lines(unpacked(archive_of(line), "metrics.jsonl"))
 
 
 def pack(folder: Path, archive: Path) -> None:
@@ -143,11 +140,6 @@ def unpacked(archive: Path, name: str) -> str:
         file = tar.extractfile(name)
         assert file is not None
         return file.read().decode()
-
-
-def metrics_in(archive: Path, prefix: str = "") -> list[Line]:
-    """Return the kept lines of a run's metrics, oldest first."""
-    return parse_lines(unpacked(archive, f"{prefix}metrics.jsonl"))
 
 
 def thinned(data: bytes) -> bytes:

@@ -13,30 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.lib import process
+from benchmarks.lib import process, timed
 from benchmarks.lib.ledger import Cell, Line
-from benchmarks.lib.timed import (
-    BENCH_SECONDS,
-    evaluation_seed,
-    keep_evaluations,
-    megabytes,
-    pairs,
-    played,
-    read_metrics,
-    steady_rate,
-    train,
-    train_words,
-)
 from colobus.core.checkpoint import list_checkpoints, read_about
 from colobus.core.types import Version
+from colobus.evaluation.agent import load
 from colobus.experiment.presets import preset
 from colobus.ops.flat import FlatParameters
 from colobus.roles.parameters.published import Pulled
 from colobus.roles.policy import make_policy
 from colobus.training.start import begin, make_network
-
-EQUAL_SPEED_STEPS = 80_000
-"""Steps of each run whose speed is compared, free and deterministic in turn."""
 
 MEMORY_STEPS = 200_000
 """Steps of the run whose memory is watched; it ends with evaluation, curve and film."""
@@ -59,12 +45,11 @@ ACT_GAMES = 8
 """Games of an actor whose calls are timed."""
 
 
-def limit(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
+def limit(cell: Cell, _scratch: Path, _log: Path) -> dict[str, Any]:
     """Measure the machine's limit and the share of it that training reaches."""
-    rates = process.bench(cell.preset, 2 * BENCH_SECONDS)
-    (log / "bench.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
-    command = f"colobus bench {cell.preset} --seconds {2 * BENCH_SECONDS:g} --json"
-    return {"command": command, **{k: v for k, v in rates.items() if k != "machine"}}
+    seconds, more = cell.asked["seconds"], cell.asked.get("words", "").split()
+    command = " ".join(["colobus bench", cell.preset, f"--seconds {seconds:g} --json", *more])
+    return {"command": command, **process.bench(cell.preset, seconds, *more)}
 
 
 def share_of_limits(_cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
@@ -74,50 +59,34 @@ def share_of_limits(_cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
         for name, words in LIMITS.items():
             rates[name].append(process.bench(words[0], LIMIT_SECONDS, *words[1:]))
     (log / "bench.json").write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
-    kept = {
-        "shares": "share_of_limit",
-        "steps_per_s": "achieved_steps_per_s",
-        "limit_of_processes": "limit_steps_per_s",
-    }
+
+    def every(key: str) -> dict[str, list[float]]:
+        return {name: [one[key] for one in own] for name, own in rates.items()}
+
     return {
         "commands": [f"colobus bench {' '.join(words)}" for words in LIMITS.values()],
-        **{
-            to: {name: [one[of] for one in own] for name, own in rates.items()}
-            for to, of in kept.items()
-        },
+        "shares": every("share_of_limit"),
+        "steps_per_s": every("achieved_steps_per_s"),
+        "limit_of_processes": every("limit_steps_per_s"),
     }
 
 
-def deterministic_speed(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Train free and deterministic in turn, with equal roles and steps; compare the medians."""
-    rates: dict[str, list[float]] = {"free": [], "deterministic": []}
-    words: list[str] = []
-    for turn in range(TURNS):
-        for kind in rates:
-            run = scratch / f"{kind}-{turn + 1}"
-            words = train_words(cell.preset, cell.seed, run, "--steps", str(EQUAL_SPEED_STEPS))
-            words += ["--deterministic"] if kind == "deterministic" else []
-            train(words, run, log, f"{kind}-{turn + 1}-")
-            rates[kind].append(round(steady_rate(read_metrics(run)), 1))
-    free, deterministic = (median(rates[kind]) for kind in ("free", "deterministic"))
-    return {
-        "command": process.clean(words, scratch),
-        "free_steps_per_s": rates["free"],
-        "deterministic_steps_per_s": rates["deterministic"],
-        "ratio": round(deterministic / free, 4),
-    }
+def whole_run(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
+    """Train with the flags that are asked for; return what the run came to, and its memory.
 
-
-def memory(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
-    """Watch the memory of a whole run: training, evaluation, curve and film."""
-    run = scratch / "run"
-    words = ["train", cell.preset, "--seed", str(cell.seed), "--out", str(run)]
-    words += ["--steps", str(MEMORY_STEPS)]
-    outcome = train(words, run, log)
+    Its speed is that after the first third of the lines of metrics.
+    """
+    run, flags = scratch / "run", cell.asked.get("words") or f"--steps {cell.asked['steps']}"
+    words = ["train", cell.preset, "--seed", str(cell.seed), "--out", str(run), *flags.split()]
+    outcome = timed.train(words, run, log)
+    metrics = timed.read_metrics(run)
     return {
         "command": process.clean(words, scratch),
         "run_seconds": round(outcome.seconds, 2),
-        **megabytes(outcome),
+        "first_update_seconds": metrics[0]["seconds"],
+        **{name: metrics[-1][name] for name in ("steps", "seconds", "score")},
+        "steps_per_s": round(timed.steady_rate(metrics[len(metrics) // 3 :], 0.0), 1),
+        **timed.megabytes(outcome),
     }
 
 
@@ -165,12 +134,12 @@ def play_after(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     And, if asked, with the last one of the first minutes.
     """
     asked, run, early = cell.asked, scratch / "run", cell.asked["early"]
-    length = {"--minutes": f"{asked['minutes']:g}", "--steps": "1000000000"}
+    length = ["--minutes", f"{asked['minutes']:g}", "--steps", "1000000000"]
     if early is not None:
-        length["--keep-checkpoints"] = "0"
-    words = train_words(asked["game"], cell.seed, run, *asked["flags"], *pairs(length))
-    outcome = train(words, run, log)
-    metrics, checkpoints = read_metrics(run), list_checkpoints(run / "checkpoints")
+        length += ["--keep-checkpoints", "0"]
+    words = timed.train_words(asked["game"], cell.seed, run, *asked["flags"], *length)
+    outcome = timed.train(words, run, log)
+    metrics, checkpoints = timed.read_metrics(run), list_checkpoints(run / "checkpoints")
     result = {
         "game": asked["game"],
         "command": process.clean(words, scratch),
@@ -178,7 +147,7 @@ def play_after(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
         "steps": metrics[-1]["steps"],
         "seconds": metrics[-1]["seconds"],
         "run_seconds": round(outcome.seconds, 2),
-        **megabytes(outcome),
+        **timed.megabytes(outcome),
     }
     if early is not None:
         path, at = within(60 * early, metrics, checkpoints)
@@ -188,12 +157,10 @@ def play_after(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
 
 def mean_of_games(cell: Cell, checkpoint: Path, log: Path, prefix: str = "") -> dict[str, float]:
     """Return the mean of the games of a checkpoint, with its standard error."""
-    from colobus.evaluation.agent import load
-
-    own_seed = evaluation_seed(cell.seed, 0, confirm=False, part=0)
+    own_seed = timed.evaluation_seed(cell.seed, 0, confirm=False, part=0)
     asked = cell.asked
-    evaluation = played(load(checkpoint), asked["protocol"], asked["episodes"], own_seed)
-    keep_evaluations([evaluation.as_dict()], log, prefix)
+    evaluation = timed.played(load(checkpoint), asked["protocol"], asked["episodes"], own_seed)
+    timed.keep_evaluations([evaluation.as_dict()], log, prefix)
     found = {"score": evaluation.mean, "standard_error": evaluation.standard_error}
     return {name: round(value, 3) for name, value in found.items()}
 

@@ -17,6 +17,14 @@ WIDTH = 100
 
 MISSING = "not measured yet"
 
+SCALARS = {
+    "share_of_limit": "share {:.2f}",
+    "ratio": "a ratio of {:.2f}",
+    "last_score": "a score of {:.2f} at the end",
+    "peak_rss_mb": "{:.1f} MB",
+}
+"""How a result is told in a few words that has such a number, and nothing that says more."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -102,18 +110,10 @@ def anchor(title: str) -> str:
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
-    """Return paragraphs as lines of at most `WIDTH` characters, where words allow it."""
-    lines: list[str] = []
-    for paragraph in text.split("\n\n"):
-        lines += [""] if lines else []
-        lines += textwrap.wrap(
-            paragraph,
-            WIDTH,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return lines
+    """Return lines of at most `WIDTH` characters, where words allow it."""
+    return textwrap.wrap(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def items(texts: Iterable[str]) -> list[str]:
@@ -123,15 +123,11 @@ def items(texts: Iterable[str]) -> list[str]:
 
 def earlier_of(found: Found) -> list[str]:
     """Return the results before one, and the starts that failed."""
-    seed = f"seed {found.line['seed']}"
-    return [
-        *(f"{seed}: {headline(old)} ({origin(old)})." for old in found.earlier),
-        *(
-            f"{seed}, a start that failed: {failed['error'].splitlines()[0][:160]} "
-            f"({origin(failed)})."
-            for failed in found.failed
-        ),
-    ]
+    told = [(old, f": {headline(old)}") for old in found.earlier]
+    for failed in found.failed:
+        error = failed["error"].splitlines()[0][:160]
+        told.append((failed, f", a start that failed: {error}"))
+    return [f"seed {found.line['seed']}{words} ({origin(line)})." for line, words in told]
 
 
 def headline(line: Line) -> str:
@@ -152,15 +148,12 @@ def headline(line: Line) -> str:
     if "minutes" in result:
         scores = result["minutes"].items()
         return "; ".join(f"{one['mean']:,.1f} after {minutes} minutes" for minutes, one in scores)
-    if share is not None:
-        return f"share {share:.2f}"
     for compared in ("runs", "servers", "workers"):
         if compared in result:
-            rates = (
-                f"{name} {one['versions_per_s']:.1f}" for name, one in result[compared].items()
-            )
+            told = result[compared].items()
+            rates = (f"{name} {one['versions_per_s']:.1f}" for name, one in told)
             return f"versions/s {', '.join(rates)}"
-    for name, form in {"ratio": "a ratio of {:.2f}", "peak_rss_mb": "{:.1f} MB"}.items():
+    for name, form in SCALARS.items():
         if name in result:
             return form.format(result[name])
     raise ValueError(f"{line['what']}: no headline is known for {sorted(result)}")

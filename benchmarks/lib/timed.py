@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -19,6 +19,8 @@ from benchmarks.lib import process
 from benchmarks.lib.ledger import LEDGER, Cell, Ledger, Line, finished
 from colobus.core.checkpoint import list_checkpoints
 from colobus.core.files import read_lines
+from colobus.evaluation.agent import load
+from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.protocols import Evaluation
 from colobus.experiment.presets import preset
 
@@ -42,35 +44,42 @@ SCORED_MINUTES = (30, 45, 60, 75)
 
 
 def train_timed(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
-    """Train alone on the machine, between two measurements of its limit; keep checkpoints."""
+    """Train alone on the machine, between two measurements of its limit; keep checkpoints.
+
+    With a replay buffer no limit is known.
+    """
     run = RUNS / cell.name
     shutil.rmtree(run, ignore_errors=True)
-    words = train_words(cell.preset, cell.seed, run, *pairs(cell.asked["timed"]))
+    flags = (word for pair in cell.asked["timed"].items() for word in pair)
+    words = train_words(cell.preset, cell.seed, run, *flags)
     words += cell.asked.get("switches", ())
-    before = limit_of(cell.preset)
+    known = not preset(cell.preset)[0].replay.capacity
+    before = limit_of(cell.preset) if known else 0.0
     outcome = train(words, run, log)
-    after = limit_of(cell.preset)
+    after = limit_of(cell.preset) if known else 0.0
     metrics = read_metrics(run)
-    rate = steady_rate(metrics)
-    return {
+    last, rate = metrics[-1], steady_rate(metrics)
+    found: dict[str, Any] = {
         "command": process.clean(words, RUNS),
         "checkpoints": {  # seconds from the process's start until each was complete on disk
             path.stem: round(path.with_suffix(".json").stat().st_mtime - outcome.began, 2)
             for path in list_checkpoints(run / "checkpoints")
         },
         "run_seconds": round(outcome.seconds, 2),
-        "run_steps": metrics[-1]["steps"],
+        "run_steps": last["steps"],
         "steps_per_s": round(rate, 1),
-        **share(rate, before, after),
-        **workers(metrics),
         **megabytes(outcome),
     }
+    if known:
+        share = round(rate / ((before + after) / 2), 4)
+        found |= {"limit_before": before, "limit_after": after, "share_of_limit": share}
+    if "updates" in last:
+        found["bytes_per_update"] = round(last["moved_bytes"] / max(last["updates"], 1))
+    return found
 
 
-def limit_of(name: str) -> float | None:
-    """Return what this machine allows, in steps/s; None (not known) with a replay buffer."""
-    if preset(name)[0].replay.capacity:
-        return None
+def limit_of(name: str) -> float:
+    """Return what this machine allows, in steps/s."""
     return float(process.bench(name, BENCH_SECONDS)["limit_steps_per_s"])
 
 
@@ -96,55 +105,53 @@ def time_to_score(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     first games are so bad that winning all others could not save it is not played to the end; its
     "games" says so.
     """
-    from colobus.evaluation.agent import load
-
     run, line = trained(cell)
-    seconds = line["result"]["checkpoints"]
     solved, best = cell.asked["solved"], BEST.get(cell.preset, 21.0)
-    paths = list_checkpoints(run / "checkpoints")
-    evaluated: list[dict[str, Any]] = []
-    kept: list[dict[str, Any]] = []
+    evaluated, kept, good = list[Line](), list[Line](), False
 
-    def mean(index: int, confirm: bool) -> float:
-        agent, scores = load(paths[index]), list[float]()
+    def scores_of(agent: Any, confirm: bool) -> list[float]:
+        scores = list[float]()
         for part, games in enumerate(PARTS):
-            own_seed = evaluation_seed(cell.seed, index, confirm, part)
+            own_seed = evaluation_seed(cell.seed, len(evaluated), confirm, part)
             evaluation = played(agent, "training", games, own_seed)
             kept.append(evaluation.as_dict())
             scores += evaluation.scores
             if not can_reach(solved, scores, EVALUATED_GAMES, best):
                 break
-        about = {
-            "games": len(scores),
-            "steps": agent.checkpoint.steps,
-            "seconds": seconds[paths[index].stem],
-            "mean": round(fmean(scores), 3),
-            "standard_error": round(stdev(scores) / len(scores) ** 0.5, 3),
-        }
-        if confirm:
-            evaluated[index]["confirmed_mean"] = about["mean"]
-            evaluated[index]["confirmed_standard_error"] = about["standard_error"]
-        else:
-            evaluated.append(about)
-        return fmean(scores)
+        return scores
 
     try:
-        found = first_confirmed(len(paths), mean, solved)
+        for path in list_checkpoints(run / "checkpoints"):
+            agent = load(path)
+            first = scores_of(agent, confirm=False)
+            about: Line = {"games": len(first), "steps": agent.checkpoint.steps}
+            about |= {"seconds": line["result"]["checkpoints"][path.stem], **mean_of(first)}
+            if fmean(first) >= solved:
+                again = scores_of(agent, confirm=True)
+                about |= {f"confirmed_{name}": value for name, value in mean_of(again).items()}
+                good = fmean(again) >= solved
+            evaluated.append(about)
+            if good:
+                break
     finally:
         keep_evaluations(kept, log)
     return {
-        "solved": found is not None,
+        "solved": good,
         "threshold": solved,
-        "seconds_to_solved": evaluated[found]["seconds"] if found is not None else None,
-        "steps_to_solved": evaluated[found]["steps"] if found is not None else None,
+        "seconds_to_solved": evaluated[-1]["seconds"] if good else None,
+        "steps_to_solved": evaluated[-1]["steps"] if good else None,
         "evaluated": evaluated,
     }
 
 
+def mean_of(scores: Sequence[float]) -> dict[str, float]:
+    """Return the mean of games, and its standard error."""
+    error = stdev(scores) / len(scores) ** 0.5
+    return {"mean": round(fmean(scores), 3), "standard_error": round(error, 3)}
+
+
 def score_after(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
     """Play 50 fresh full games with the newest checkpoint of each of `SCORED_MINUTES`."""
-    from colobus.evaluation.agent import load
-
     run, line = trained(cell)
     seconds, kept = line["result"]["checkpoints"], []
     found: dict[str, Any] = {}
@@ -164,8 +171,6 @@ def score_after(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
 
 def played(agent: Any, protocol: str, games: int, seed: int) -> Evaluation:
     """Play full games with an agent."""
-    from colobus.evaluation.evaluator import evaluate
-
     evaluation = evaluate(agent, protocol, games, seed=seed)
     if evaluation.interrupted:
         raise KeyboardInterrupt
@@ -176,21 +181,6 @@ def keep_evaluations(evaluations: Sequence[Line], log: Path, prefix: str = "") -
     """Write down all that evaluations found."""
     text = "".join(json.dumps(one) + "\n" for one in evaluations)
     (log / f"{prefix}evaluations.jsonl").write_text(text, encoding="utf-8")
-
-
-def first_confirmed(count: int, mean: Callable[[int, bool], float], threshold: float) -> int | None:
-    """Return the first of ``count`` checkpoints whose mean score is reached twice, or None.
-
-    Args:
-        count: of checkpoints, oldest first.
-        mean: (index, whether to confirm) to the mean score of fresh games. It is asked in order,
-            and to confirm only where the first answer reached the threshold.
-        threshold: both means must be at least this.
-    """
-    for index in range(count):
-        if mean(index, False) >= threshold and mean(index, True) >= threshold:
-            return index
-    return None
 
 
 def can_reach(threshold: float, scores: Sequence[float], games: int, best: float = 21.0) -> bool:
@@ -204,29 +194,6 @@ def can_reach(threshold: float, scores: Sequence[float], games: int, best: float
 def evaluation_seed(seed: int, index: int, confirm: bool, part: int) -> int:
     """Return a seed that no other evaluation uses; those of the command line begin at 1."""
     return 1_000_000 + 10_000 * seed + 10 * index + 5 * confirm + part
-
-
-def share(rate: float, before: float | None, after: float | None) -> dict[str, float]:
-    """Return the share of the mean of two limits that was reached, if they are known."""
-    if before is None or after is None:
-        return {}
-    both = round(rate / ((before + after) / 2), 4)
-    return {"limit_before": before, "limit_after": after, "share_of_limit": both}
-
-
-def workers(metrics: Sequence[Line]) -> dict[str, Any]:
-    """Return what the last line of a distributed run's metrics says about its learners."""
-    last = metrics[-1]
-    if "updates" not in last:
-        return {}
-    names = (
-        *("updates", "gradients_counted", "gradients_dropped", "gradients_partial"),
-        *("gradients_outliers", "moved_bytes"),
-    )
-    return {
-        **{name: last[name] for name in names if name in last},
-        "bytes_per_update": round(last["moved_bytes"] / max(last["updates"], 1)),
-    }
 
 
 def train_words(name: str, seed: int, run: Path, *more: str) -> list[str]:
@@ -271,8 +238,3 @@ def steady_rate(metrics: Sequence[Line], after: float = 10.0, name: str = "steps
 def megabytes(outcome: process.Outcome) -> dict[str, float]:
     """Return the peak of memory in megabytes (10**6 bytes)."""
     return {"peak_rss_mb": round(outcome.peak_rss / 1e6, 1)}
-
-
-def pairs(flags: dict[str, str]) -> list[str]:
-    """Return flags and their values as words."""
-    return [word for pair in flags.items() for word in pair]

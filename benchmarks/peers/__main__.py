@@ -14,60 +14,37 @@ could not be installed or run.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from benchmarks.lib.ledger import RESULTS, Ledger, Line
-from benchmarks.lib.process import COLOBUS
-from benchmarks.peers.matches import (
-    MODES,
-    OURS,
-    PEERS,
-    SCORE,
-    Failed,
-    Peer,
-    attempt,
-    both,
-    install,
-    learn_ours,
-    run_ours,
-    run_theirs,
-)
+from benchmarks.peers import matches
+from benchmarks.run import now
 from colobus.runtime.system import describe_machine
 
 GAME = "pong"
 """Its training games are whole games with raw rewards, with the other systems too."""
 
 SELF = "colobus"
-"""Ours in the place of a peer; `OURS` in the data."""
+"""Ours in the place of a peer; `matches.OURS` in the data."""
 
 SEEDS = (1, 2, 3, 4, 5)
-"""Of ours in the mode `SCORE`: those that no setting was chosen with."""
+"""Of ours with a score: those that no setting was chosen with."""
 
 BOOK = RESULTS / "peers.jsonl"
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if a peer could not be measured."""
-    flags = parse(args)
-    chosen = [peer for peer in PEERS if peer.name in (flags.peer or [p.name for p in PEERS])]
-    done = [measure(peer, flags) for peer in chosen]  # all of them, whatever fails
-    if flags.score is not None and SELF in (flags.peer or [SELF]):
-        record = partial(keep, OURS, SCORE)
-        for seed in SEEDS:
-            run = partial(learn_ours, COLOBUS, GAME, seed, flags.seconds, flags.score)
-            done.append(attempt(run, record, seed=seed))
-    return 0 if all(done) else 1
-
-
-def parse(args: Sequence[str] | None) -> argparse.Namespace:
-    """Return the flags; end with code 2 if they make no sense."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--peer", action="append", choices=[*(peer.name for peer in PEERS), SELF])
+    names = [*(peer.name for peer in matches.PEERS), SELF]
+    parser.add_argument("--peer", action="append", choices=names)
     parser.add_argument("--pairs", type=int, default=3, help="of runs (default: 3)")
     parser.add_argument("--seconds", type=float, help="of each run (60; with --score 3600)")
     parser.add_argument("--score", type=float, help="train each, until it has this score")
@@ -78,45 +55,55 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--peer {SELF}: ours is beside each of the others; only with --score")
     if flags.pairs < 1 or not 10 <= flags.seconds <= 3600:
         parser.error("--pairs must be at least 1 and --seconds from 10 to 3600")
-    return flags
+    chosen = flags.peer or names
+    peers = [peer for peer in matches.PEERS if peer.name in chosen]
+    done = [measure(peer, flags) for peer in peers]  # all of them, whatever fails
+    if flags.score is not None and SELF in chosen:
+        for seed in SEEDS:
+            run = partial(matches.learn_ours, GAME, seed, flags.seconds, flags.score)
+            done.append(keep(matches.OURS, matches.SCORE, run, seed=seed))
+    return 0 if all(done) else 1
 
 
-def measure(peer: Peer, flags: argparse.Namespace) -> bool:
-    """Install a peer and run both matches, or train it; say whether all went well.
+def measure(peer: matches.Peer, flags: argparse.Namespace) -> bool:
+    """Train a peer to a score, or run both matches; say whether all went well.
 
     The first failure of a match is recorded, without any figure, and ends the match.
     """
-    try:
-        python = install(peer.venv)
-    except Failed as failed:
-        keep(peer.name, "", {"stage": failed.stage, "failed": failed.line})
-        return False
+
+    def theirs() -> Line:
+        return matches.run_theirs(peer, GAME, flags.seconds, flags.score)
+
+    def both(mode: str) -> Line:
+        matches.install(peer.venv)  # if it fails, ours need not run
+        ours, _ = matches.train(peer.our_words(mode, GAME), matches.START + flags.seconds)
+        did = {"ours": ours, "theirs": theirs()}
+        ratio = did["ours"]["steps_per_s"] / did["theirs"]["steps_per_s"]
+        return {**did, "ratio": round(ratio, 3)}
+
     if flags.score is not None:
-        own = partial(run_theirs, python, peer, "own", GAME, flags.seconds, flags.score)
-        return attempt(own, partial(keep, peer.name, SCORE))
+        return keep(peer.name, matches.SCORE, theirs)
     good = True
-    for mode in MODES:
+    for mode in matches.MODES:
         note = peer.note if mode == "alike" else "each with its own recipe"
-        ours = partial(run_ours, COLOBUS, peer.our_words(mode, GAME), flags.seconds)
-        theirs = partial(run_theirs, python, peer, mode, GAME, flags.seconds)
-        match, record = partial(both, ours, theirs), partial(keep, peer.name, mode)
-        pairs = range(1, flags.pairs + 1)
-        good &= all(attempt(match, record, pair=pair, note=note) for pair in pairs)
+        match = partial(keep, peer.name, mode, partial(both, mode), note=note)
+        good &= all(match(pair=pair) for pair in range(1, flags.pairs + 1))
     return good
 
 
-def keep(peer: str, mode: str, line: Line) -> None:
-    """Write down what was run and how it went, and tell it."""
-    line = {"peer": peer, "game": GAME, "mode": mode, **line, "machine": describe_machine()}
-    Ledger(BOOK).append(line)
-    if "failed" in line:
-        told = f"failed ({line['stage']}): {line['failed']}"
-    elif mode == SCORE:
-        seconds, steps = (line["theirs"]["reached"][name] for name in ("seconds", "steps"))
-        told = f"{seconds / 60:.1f} min, {steps:,} steps" if seconds else "not reached"
-    else:
-        told = f"pair {line['pair']}: a ratio of {line['ratio']:.2f}"
+def keep(peer: str, mode: str, run: Callable[[], Line], **about: Any) -> bool:
+    """Write down and tell what a run did, or that it failed; say whether it went well."""
+    load = round(os.getloadavg()[0], 2)
+    line = {"peer": peer, "game": GAME, "mode": mode, **about, "time": now(), "load": load}
+    try:
+        did = run()
+        line |= did if "ratio" in did else {"theirs": did}  # one alone has no ratio
+    except matches.Failed as failed:
+        line["stage"], line["failed"] = failed.args
+    Ledger(BOOK).append({**line, "machine": describe_machine()})
+    told = line.get("failed") or line.get("ratio") or line["theirs"]["reached"]
     print(f"{peer} {mode}: {told}", flush=True)
+    return "failed" not in line
 
 
 if __name__ == "__main__":

@@ -26,12 +26,13 @@ import torch
 
 from benchmarks.lib.ledger import NAME, RESULTS, Ledger
 from benchmarks.lib.process import clean, run
+from benchmarks.lib.recipe import within
+from benchmarks.lib.timed import read_metrics, train_words
 from benchmarks.peers.counting import MARKS
-from benchmarks.peers.matches import PEERS, Peer, install, run_theirs
+from benchmarks.peers.matches import PEERS, Peer, run_theirs
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
-from colobus.core.checkpoint import Checkpoint, list_checkpoints, read_about
-from colobus.core.files import read_lines
+from colobus.core.checkpoint import Checkpoint, list_checkpoints
 from colobus.core.types import Version
 from colobus.envs.api import GameSettings
 from colobus.evaluation.agent import Agent
@@ -75,19 +76,15 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def ours(game: str, seconds: float, scratch: Path) -> tuple[dict[str, Any], Iterator[Kept]]:
-    """Train as a user does; return what is known of it, and the checkpoints of the marks."""
+    """Train as a user does; return what is known of it, and the last checkpoint of each mark."""
     folder = scratch / "run"
-    words = ["train", game, "--seed", "1", "--minutes", f"{seconds / 60:g}", "--no-finish"]
-    words += ["--keep-checkpoints", "0", "--checkpoint-seconds", "30", "--out", str(folder)]
+    words = train_words(game, 1, folder, "--minutes", f"{seconds / 60:g}")
+    words += ["--keep-checkpoints", "0", "--checkpoint-seconds", "30"]
     run(words, scratch / "output.txt")
-    at = [(line["seconds"], line["steps"]) for line in read_lines(folder / "metrics.jsonl")]
-    every = [(read_about(path).steps, path) for path in list_checkpoints(folder / "checkpoints")]
-    found = sorted(
-        (next((s for s, n in at if n >= steps), seconds), steps, path) for steps, path in every
-    )
-    marks = [mark for mark in MARKS if mark <= seconds]
-    kept = dict.fromkeys(min(found, key=lambda one: abs(one[0] - mark)) for mark in marks)
-    return {"command": clean(words, scratch)}, iter(kept)
+    metrics, paths = read_metrics(folder), list_checkpoints(folder / "checkpoints")
+    found = dict(within(mark, metrics, paths) for mark in MARKS if mark <= seconds)
+    kept = ((at["seconds"], int(at["steps"]), path) for path, at in found.items())
+    return {"command": clean(words, scratch)}, kept
 
 
 def theirs(
@@ -95,7 +92,7 @@ def theirs(
 ) -> tuple[dict[str, Any], Iterator[Kept]]:
     """Train a peer; return what it says of itself, and its networks in ours."""
     keeping = replace(peer, words=(*peer.words, "--keep", str(scratch)))
-    said = run_theirs(install(peer.venv), keeping, "own", game, seconds + 5.0)
+    said = run_theirs(keeping, game, seconds + 5.0)
     kept = []
     for path in scratch.glob("*.npz"):
         after, steps = map(int, path.stem.split("-"))

@@ -10,36 +10,32 @@ import contextlib
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lib.ledger import NAME
+from benchmarks.lib.ledger import NAME, Line
+from benchmarks.lib.process import COLOBUS, execute, last_line
 from benchmarks.peers.counting import Counts, steady
+from benchmarks.run import ROOT
 from colobus.core.files import read_lines
 
-Line = dict[str, Any]
-
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 CACHE = ROOT / ".peers"
 
-LONGEST = 3600.0
-"""Seconds that an installation may take."""
+INSTALLING = 300.0
+"""Seconds that an installation should take."""
 
 MODES = ("own", "alike")
 """own: the peer as its documentation has it for Atari, beside our default recipe. alike: our run
 with the peer's network, input, passes, minibatch, games and steps of a batch."""
 
-NATURE = ("--torso", "nature", "--width", "512", "--size", "84", "--no-layer-norm")
-"""The network that all these peers have in common, but for what a note says."""
+NATURE = "--torso nature --width 512 --size 84 --no-layer-norm --actors 2"
+"""The network that all these peers have in common, and two actors."""
 
 
 @dataclass(frozen=True)
@@ -49,62 +45,29 @@ class Peer:
     name: str
     venv: str  # folder of its environment, and name of the file with its versions
     script: str
-    ours: tuple[str, ...]  # flags that make our run like it
+    ours: str  # flags that make our run like it
     note: str  # how like it is, for the record
     words: tuple[str, ...] = ()  # flags of its script
-    alike: tuple[str, ...] = ()  # the same, only where it is compared like for like
-
-    def command(self, mode: str) -> tuple[str, ...]:
-        """Return the script and its flags."""
-        return (self.script, *self.words, *(self.alike if mode == "alike" else ()))
 
     def our_words(self, mode: str, game: str) -> tuple[str, ...]:
         """Return the preset and the flags of our run beside it."""
-        return (f"ppo-{game}", *self.ours) if mode == "alike" else (game,)
-
-
-def batch(games: int, length: int, passes: int, minibatch: int) -> tuple[str, ...]:
-    """Return flags for two actors with ``games`` games each."""
-    numbers = {"games": games, "length": length, "epochs": passes, "minibatch": minibatch}
-    words: tuple[str, ...] = ("--actors", "2")
-    for name, value in numbers.items():
-        words += (f"--{name}", str(value))
-    return words
+        return (f"ppo-{game}", *self.ours.split()) if mode == "alike" else (game,)
 
 
 PEERS = (
     Peer(
-        "sb3-a2c",
-        "sb3",
-        "run_sb3.py",
-        (*NATURE, *batch(8, 5, 1, 80)),
-        "the same network (NatureCNN); 16 games, 80 steps a batch, one pass",
-        ("--algorithm", "a2c"),
-    ),
-    Peer(
         "sb3-ppo",
         "sb3",
         "run_sb3.py",
-        (*NATURE, *batch(4, 128, 4, 256)),
+        f"{NATURE} --games 4 --length 128 --epochs 4 --minibatch 256",
         "the same network (NatureCNN); 8 games, 1024 steps a batch in minibatches of 256, 4 passes",
         ("--algorithm", "ppo"),
-    ),
-    Peer(
-        "rllib-appo",
-        "rllib",
-        "run_rllib.py",
-        (*NATURE, *batch(10, 50, 2, 500)),
-        "RLlib's own network (4 padded layers on 64x64) is not among our torsos and none of ours "
-        "on 64x64 is as large, so both play 84x84 with Nature's convolutions; RLlib's two hidden "
-        "layers of 256 are as many multiplications as our one of 512; 20 games, 1000 steps a batch "
-        "in minibatches of 500, 2 passes (RLlib: what `passes` says, at most 2)",
-        alike=("--network", "nature"),
     ),
     Peer(
         "sample-factory-appo",
         "sample-factory",
         "run_sample_factory.py",
-        (*NATURE, *batch(8, 256, 4, 1024)),
+        f"{NATURE} --games 8 --length 256 --epochs 4 --minibatch 1024",
         "the same network (convnet_atari); 16 games, 4096 steps a batch in minibatches of 1024, "
         "4 passes",
     ),
@@ -122,24 +85,29 @@ imports, and the random games that measure the input."""
 
 
 class Failed(Exception):
-    """A peer cannot be measured: at which stage, and the last line that was said."""
-
-    def __init__(self, stage: str, line: str) -> None:
-        super().__init__(f"{stage}: {line}")
-        self.stage, self.line = stage, line
+    """A peer cannot be measured; its arguments: at which stage, and the last line that was said."""
 
 
-def last_line(text: str) -> str:
-    """Return the last line that is not empty, cut to a length for a table."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+def said(stage: str, command: Sequence[str], seconds: float, **where: Any) -> str:
+    """Return what a command prints; it is ended if it takes ten times as long as it should.
+
+    Raises:
+        Failed: with the last line it said, if its exit code is not 0 or its time is over.
+    """
+    try:
+        done = execute(command, 10.0 * seconds + 300.0, **where)
+    except OSError as error:
+        raise Failed(stage, f"{command[0]}: {error.strerror}") from None
+    if done.failure:
+        raise Failed(stage, done.failure)
+    return done.said
 
 
 def install(venv: str, cache: Path = CACHE) -> str:
     """Return the Python of a peer's environment, which is made if it is not there yet.
 
     Raises:
-        Failed: if it cannot be made; what there is of it is removed.
+        Failed: if it cannot be made; what there is of it is removed the next time.
     """
     wanted = (HERE / f"{venv}.txt").read_text(encoding="utf-8")
     folder = cache / venv
@@ -153,15 +121,10 @@ def install(venv: str, cache: Path = CACHE) -> str:
     constraints.write_text(next(pin for pin in pins if pin.startswith("torch==")), "utf-8")
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     pip += ["-c", str(constraints), "-r", str(HERE / f"{venv}.txt")]
-    try:
-        for words in ([sys.executable, "-m", "venv", str(folder)], pip):
-            with tempfile.TemporaryDirectory() as scratch:
-                execute(words, "install", LONGEST, scratch, dict(os.environ))
-        if venv == "sample-factory":
-            copy_roms(folder)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    for words in ([sys.executable, "-m", "venv", str(folder)], pip):
+        said("install", words, INSTALLING)
+    if venv == "sample-factory":
+        copy_roms(folder)
     done.write_text(wanted, encoding="utf-8")
     return str(python)
 
@@ -178,44 +141,14 @@ def copy_roms(folder: Path) -> None:
         shutil.copy(game, targets[0])
 
 
-def limit(seconds: float) -> float:
-    """Return the seconds after which a run that should count for ``seconds`` is ended."""
-    return 10.0 * seconds + 300.0
-
-
-def attempt(run: Callable[[], Line], record: Callable[[Line], None], **about: Any) -> bool:
-    """Record what a run did, or that it failed, with the time and the load before it began."""
-    time_of_day = datetime.now(UTC).isoformat(timespec="seconds")
-    about |= {"time": time_of_day, "load": round(os.getloadavg()[0], 2)}
-    try:
-        did = run()
-        record({**about, **(did if "ratio" in did else {"theirs": did})})  # one alone: no ratio
-    except Failed as failed:
-        record({**about, "stage": failed.stage, "failed": failed.line})
-        return False
-    return True
-
-
-def both(ours: Callable[[], Line], theirs: Callable[[], Line]) -> Line:
-    """Run both in turn, ours first; return what they did, and the ratio of their rates."""
-    did = {"ours": ours(), "theirs": theirs()}
-    rates = (did[side]["steps_per_s"] for side in ("ours", "theirs"))
-    return {**did, "ratio": round(next(rates) / next(rates), 3)}
-
-
-def run_ours(program: str, words: Sequence[str], seconds: float) -> Line:
-    """Train for so many seconds and `START` as a user does; return the rate of the steady part."""
-    return train(program, words, START + seconds)[0]
-
-
-def learn_ours(program: str, game: str, seed: int, seconds: float, score: float) -> Line:
+def learn_ours(game: str, seed: int, seconds: float, score: float) -> Line:
     """Train with the default recipe until its last 50 games have a score; return the line of it.
 
     The seconds are those since the start of the command. The rate is that of the steady part.
     """
     # more steps than the time is enough for: they decide nothing but the end
     words = [game, "--seed", str(seed), "--until-score", f"{score:g}", "--steps", str(10**8)]
-    did, metrics = train(program, words, seconds)
+    did, metrics = train(words, seconds)
     counts = Counts(seconds, score)
     for line in metrics:
         now = line["seconds"], line["steps"]
@@ -226,81 +159,38 @@ def learn_ours(program: str, game: str, seed: int, seconds: float, score: float)
     return {"version": version("colobus"), **did, **counts.about_score()}
 
 
-def train(program: str, words: Sequence[str], seconds: float) -> tuple[Line, list[Line]]:
+def train(words: Sequence[str], seconds: float) -> tuple[Line, list[Line]]:
     """Train for so many seconds at most; return command, precision, rate, and all metrics."""
     words = ["train", *words, "--no-finish", "--minutes", f"{seconds / 60:.6g}"]
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        execute(
-            [program, *words, "--out", str(run)], "ours", limit(seconds), scratch, dict(os.environ)
-        )
+        said("ours", [COLOBUS, *words, "--out", str(run)], seconds, cwd=scratch)
         try:
             metrics = read_lines(run / "metrics.jsonl")
             rate = steady([(line["seconds"], line["steps"]) for line in metrics])
-            config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-            about = {"precision": config["about"]["precision"], **rate}
+            precision = json.loads((run / "config.json").read_text("utf-8"))["about"]["precision"]
         except (OSError, ValueError, KeyError) as error:
             raise Failed("ours", str(error)) from None
-    return {"command": " ".join([Path(program).name, *words]), **about}, metrics
+    return {"command": " ".join(["colobus", *words]), "precision": precision, **rate}, metrics
 
 
-def run_theirs(
-    python: str, peer: Peer, mode: str, game: str, seconds: float, score: float | None = None
-) -> Line:
-    """Run a peer's script with a Python, that of its environment, and return its line.
+def run_theirs(peer: Peer, game: str, seconds: float, score: float | None = None) -> Line:
+    """Run a peer's script with the Python of its environment, and return its line.
 
     Raises:
-        Failed: if it fails, takes too long, or prints no such line.
+        Failed: if it cannot be installed, fails, takes too long, or prints no such line.
     """
-    script, *words = peer.command(mode)
+    words = [install(peer.venv), str(HERE / peer.script), *peer.words]
     words += ["--game", game.title().replace("_", ""), "--seconds", f"{seconds:g}"]
     words += ["--score", f"{score:g}"] if score is not None else []
     with tempfile.TemporaryDirectory() as scratch:
         # a home of its own, because some write into it; nothing of ours on its path
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         environment["HOME"] = scratch
-        command = [python, str(HERE / script), *words]
-        said = execute(command, "run", limit(seconds), scratch, environment)
-    for text in reversed(said.splitlines()):
+        told = said("run", words, seconds, cwd=scratch, env=environment)
+    for text in reversed(told.splitlines()):
         with contextlib.suppress(ValueError):
             line = json.loads(text)
             if isinstance(line, dict) and {"peer", "version", "steps_per_s"} <= line.keys():
                 return line
-    raise Failed("run", f"no result; its last line: {last_line(said)}")
-
-
-def execute(
-    command: Sequence[str], stage: str, longest: float, folder: str, environment: dict[str, str]
-) -> str:
-    """Run a command, end everything it started, and return its standard output.
-
-    Raises:
-        Failed: with the last line it said, if its exit code is not 0 or its time is over.
-    """
-    output, errors = Path(folder) / "output.txt", Path(folder) / "errors.txt"
-    with output.open("wb") as out, errors.open("wb") as err:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=folder,
-                env=environment,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise Failed(stage, f"{command[0]}: {error.strerror}") from None
-        try:
-            code = process.wait(longest)
-        except subprocess.TimeoutExpired:
-            raise Failed(stage, f"not over after {longest:g} s; ended") from None
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # the next run has the machine to itself
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    said = output.read_text(encoding="utf-8", errors="replace")
-    if code:
-        told = errors.read_text(encoding="utf-8", errors="replace")
-        raise Failed(stage, f"exit code {code}: {last_line(told if told.strip() else said)}")
-    return said
+    raise Failed("run", f"no result; its last line: {last_line(told)}")

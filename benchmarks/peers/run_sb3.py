@@ -1,10 +1,10 @@
 # What is imported here is only in the environment that this runs in.
 # mypy: disable-error-code="import-not-found, misc"
-"""Stable-Baselines3 A2C, PPO and DQN on an Atari game, counted; runs in its own environment.
+"""Stable-Baselines3 PPO and DQN on an Atari game, counted; runs in its own environment.
 
 Settings are those of the project's own zoo for Atari (DLR-RM/rl-baselines3-zoo,
-hyperparams/a2c.yml, ppo.yml and dqn.yml, section "atari"); n_timesteps, 10 million, sets the
-schedules. `SubprocVecEnv` is what its documentation of A2C advises on a CPU ("modules/a2c", note on
+hyperparams/ppo.yml and dqn.yml, section "atari"); n_timesteps, 10 million, sets the schedules.
+`SubprocVecEnv` is what its documentation of A2C advises on a CPU ("modules/a2c", note on
 performance); with one thread of torch it is the fastest of what it offers on two cores. Its
 `AtariWrapper` gives the usual preprocessing: up to 30 no-ops, 4 frames a step, the maximum of the
 last two, 84x84 grey, FIRE at the start, signs of rewards; a lost life ends a return.
@@ -23,19 +23,16 @@ import gymnasium
 import numpy
 import torch
 from counting import Counts, parser, report
-from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env
-from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
 
 gymnasium.register_envs(ale_py)  # here, because the processes of the games read this file too
 
 TIMESTEPS = 10_000_000
 
-ENVIRONMENTS = {"a2c": 16, "ppo": 8, "dqn": 1}
-
-PASSES = {"a2c": 1, "ppo": 4, "dqn": 1}
+ENVIRONMENTS, PASSES = {"ppo": 8, "dqn": 1}, {"ppo": 4, "dqn": 1}
 
 LAYERS = {
     "cnn.0": "torso.convolutions.0",
@@ -84,11 +81,6 @@ def make(algorithm: str, game: str) -> Any:
         vec_env_cls=SubprocVecEnv if ENVIRONMENTS[algorithm] > 1 else DummyVecEnv,
     )
     stacked = VecFrameStack(games, n_stack=4)
-    if algorithm == "a2c":
-        optimizer = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"eps": 1e-5}}
-        return A2C(
-            "CnnPolicy", stacked, ent_coef=0.01, vf_coef=0.25, policy_kwargs=optimizer, device="cpu"
-        )
     if algorithm == "dqn":
         return DQN(
             "CnnPolicy",

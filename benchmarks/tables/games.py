@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.cells import SIX, UNTUNED
 from benchmarks.lib.ledger import MEAN_300, Found, Results
-from benchmarks.lib.table import MISSING, Row, Table, score_of
+from benchmarks.lib.table import MISSING, Row, Table, markdown, score_of
 from colobus.evaluation.scores import normalised, published
 from colobus.report.plots import public_curves
 from colobus.report.statistics import bootstrap, interquartile_mean
@@ -28,23 +28,14 @@ COLUMNS = {
 
 def breakout(results: Results, what: str = "breakout") -> Table:
     """Return the table about a long run of Breakout, with a row for each seed."""
-    every = results.seeds(f"{what}-score")
-    several = len(every) > 1
-    rows = [
-        Row(
-            (
-                f"Breakout after {minutes} minutes"
-                + (f", seed {found.line['seed']}" if several else ""),
-                score_of(one["mean"], one["standard_error"]),
-                f"{one['median']:.0f}",
-                f"{one['steps']:,}",
-                f"{one['seconds'] / 60:.0f}",
-            ),
-            (found,),
-        )
-        for found in every
-        for minutes, one in found.line["result"]["minutes"].items()
-    ]
+    every, rows = results.seeds(f"{what}-score"), []
+    for found in every:
+        seed = f", seed {found.line['seed']}" if len(every) > 1 else ""
+        for minutes, one in found.line["result"]["minutes"].items():
+            label = f"Breakout after {minutes} minutes{seed}"
+            score, after = score_of(one["mean"], one["standard_error"]), one["seconds"] / 60
+            cells = (label, score, f"{one['median']:.0f}", f"{one['steps']:,}", f"{after:.0f}")
+            rows.append(Row(cells, (found,)))
     rows += [reached(one) for one in results.seeds(f"{what}-time", MEAN_300)]
     return Table(("", "mean of 50 games", "median", "steps", "saved after minutes"), rows)
 
@@ -187,21 +178,26 @@ def five(results: Results) -> Table:
     return Table(("game", "10 minutes", "human-normalised", *COLUMNS.values()), rows)
 
 
-def after_ten_minutes(results: Results) -> dict[str, tuple[float, float]]:
-    """Return the human-normalised mean of each game that was played, over all seeds, by name.
+def readme(results: Results) -> list[str]:
+    """Return the lines of the README: games above a human, and Breakout.
 
-    Beside it stands the same of two standard errors below: of one seed over its games, of several
-    over seeds. No-op starts; the six games and those that nothing was tuned on.
+    A game is above if two standard errors below its human-normalised mean are: of one seed those
+    over its games, of several over seeds. No-op starts; the six games and those that nothing was
+    tuned on.
     """
     found = {game: ten_minutes(results, game) for game in SIX}
     found |= {game: results.seeds(OTHERS, game) for game in UNTUNED}
-    return {game: with_lower(game, own) for game, own in sorted(found.items()) if own}
-
-
-def with_lower(game: str, found: Sequence[Found]) -> tuple[float, float]:
-    """Return a game's human-normalised mean, and that of two standard errors below."""
-    own = scores(found)
-    error = found[0].line["result"]["standard_error"]
-    if len(own) > 1:
-        error = stdev(own) / math.sqrt(len(own))
-    return human(fmean(own), game), human(fmean(own) - 2 * error, game)
+    played, above = {game: own for game, own in sorted(found.items()) if own}, []
+    for game, own in played.items():
+        mean, error = fmean(scores(own)), own[0].line["result"]["standard_error"]
+        if len(own) > 1:
+            error = stdev(scores(own)) / math.sqrt(len(own))
+        if human(mean - 2 * error, game) > 1:
+            above.append(f"`{game}` ({100 * human(mean, game):.0f} %)")
+    text = f"{len(above)} of {len(played)} games: {', '.join(above)}"
+    rows = [("above a human after ten minutes", text)]
+    if hour := results.one("breakout-score"):
+        one = hour.line["result"]["minutes"]["60"]
+        score = f"{one['mean']:.0f} ± {one['standard_error']:.0f} (seed {hour.line['seed']})"
+        rows.append(("Breakout after an hour", score))
+    return markdown(("Games", ""), rows)

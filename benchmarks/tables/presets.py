@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from benchmarks.lib.cluster import DELAYS
-from benchmarks.lib.ledger import MEAN_15, Found, Results
-from benchmarks.lib.table import MISSING, Row, Table, figure, listed, values
+from benchmarks.lib.ledger import Results
+from benchmarks.lib.table import Row, Table, figure, listed, values
 
 HEAD = ("", "measured")
-
-SHARE, SHARE_OF_LIMIT = "share of the machine's limit", "share_of_limit"
 
 ALGORITHMS = {
     "pong": "APPO, the default (`pong`)",
@@ -31,35 +29,68 @@ PARAMETERS = 217_216
 """Length of the flat vector of dba3c-pong's network (217,207 parameters, padded to 64)."""
 
 
-def times(label: str, found: Sequence[Found]) -> tuple[Row, Row]:
-    """Return the rows of seconds and steps until the score was reached."""
-    return (
-        figure(f"seconds to {label}", found, "seconds_to_solved", "{:.0f}"),
-        figure(f"steps to {label}", found, "steps_to_solved", "{:,.0f}"),
-    )
+FIGURES = {
+    "pong": """
+seconds to Pong                      | pong-time             | seconds_to_solved | {:.0f}
+steps to Pong                        | pong-time             | steps_to_solved   | {:,.0f}
+share of the machine's limit         | pong-time, pong-train | share_of_limit    | {:.2f}
+the same by `colobus bench` alone    | limit                 | share_of_limit    | {:.2f}
+speed with --deterministic, free = 1 | deterministic-speed   | ratio             | {:.2f}
+--deterministic twice, bit for bit   | deterministic-equal   | equal             | equal
+peak memory of a whole run (RSS), MB | memory                | peak_rss_mb       | {:,.0f}
+""",
+    "gorila": """
+seconds to a mean of 15, gorila-pong | gorila-time/mean 15   | seconds_to_solved | {:.0f}
+seconds to a mean of 18, gorila-pong | gorila-time           | seconds_to_solved | {:.0f}
+seconds to a mean of 18, apex-pong   | apex-time             | seconds_to_solved | {:.0f}
+""",
+    "appo": """
+seconds to Pong, appo-pong           | appo-time             | seconds_to_solved | {:.0f}
+steps to Pong, appo-pong             | appo-time             | steps_to_solved   | {:,.0f}
+share of the machine's limit         | appo-train            | share_of_limit    | {:.2f}
+""",
+    "dba3c": """
+seconds to Pong                        | dba3c-time               | seconds_to_solved | {:.0f}
+steps to Pong                          | dba3c-time               | steps_to_solved   | {:,.0f}
+seconds to Pong, asynchronous          | dba3c-async-time         | seconds_to_solved | {:.0f}
+steps to Pong, asynchronous            | dba3c-async-time         | steps_to_solved   | {:,.0f}
+share of the machine's limit           | dba3c-limit, dba3c-train | share_of_limit    | {:.2f}
+updates/s with a slow worker, no backup | dba3c-straggler         | ratio_no_backup   | {:.3f}
+updates/s with a slow worker, 1 backup | dba3c-straggler          | ratio_1_backup    | {:.3f}
+""",
+    "gpu": """
+Pong: seconds of the training          | gpu-pong                 | seconds           | {:.0f}
+Pong: score in training                | gpu-pong                 | score             | {:.1f}
+Pong: steps/s                          | gpu-pong                 | steps_per_s       | {:,.0f}
+Breakout: score in training            | gpu-breakout             | score             | {:.1f}
+Breakout: steps/s                      | gpu-breakout             | steps_per_s       | {:,.0f}
+""",
+}
+"""Tables with one figure a row: its label, cells (with a variant), name in results, and form: a
+word for what is true or not."""
 
 
-def pong(results: Results) -> Table:
-    """Return the table about the default recipe on Pong."""
-    timed = results.seeds("pong-time")
-    trained = [*timed, *results.seeds("pong-train")]
-    shares = [one for one in trained if SHARE_OF_LIMIT in one.line["result"]]
-    shares.sort(key=lambda one: one.line["seed"])
-    equal = results.seeds("deterministic-equal")
-    same = ("equal" if all(values(equal, "equal")) else "not equal") if equal else MISSING
-    bench, speed = results.seeds("limit"), results.seeds("deterministic-speed")
-    memory = results.seeds("memory")
-    return Table(
-        HEAD,
-        (
-            *times("Pong", timed),
-            figure(SHARE, shares, SHARE_OF_LIMIT, "{:.2f}"),
-            figure("the same by `colobus bench` alone", bench, SHARE_OF_LIMIT, "{:.2f}"),
-            figure("speed with --deterministic, free = 1", speed, "ratio", "{:.2f}"),
-            Row(("--deterministic twice, bit for bit", same), tuple(equal)),
-            figure("peak memory of a whole run (RSS), MB", memory, "peak_rss_mb", "{:,.0f}"),
-        ),
-    )
+def figures(results: Results, name: str) -> Table:
+    """Return a table of `FIGURES`, a median over seeds in each row."""
+    rows = []
+    for line in FIGURES[name].strip().splitlines():
+        label, cells, key, form = (word.strip() for word in line.split("|"))
+        found = [one for cell in cells.split(", ") for one in results.seeds(*cell.split("/"))]
+        found = [one for one in found if key in one.line["result"]]
+        found.sort(key=lambda one: one.line["seed"])
+        if "{" not in form and not all(values(found, key)):
+            form = f"not {form}"
+        rows.append(figure(label, found, key, form))
+    return Table(HEAD, rows)
+
+
+def dba3c(results: Results) -> Table:
+    """Return the table about DBA3C's times, share and traffic."""
+    trained = results.seeds("dba3c-train")
+    traffic = [100 * n / (8 * PARAMETERS) for n in values(trained, "bytes_per_update")]
+    label = "bytes of an update, gradient and parameters = 100 %"
+    row = Row((label, listed(traffic, "{:.1f} %")), tuple(trained))
+    return Table(HEAD, [*figures(results, "dba3c").rows, row])
 
 
 def algorithms(results: Results) -> Table:
@@ -82,66 +113,17 @@ def algorithms(results: Results) -> Table:
     return Table(("Pong, mean of 18", "steps", "seconds"), rows, after)
 
 
-def gorila(results: Results) -> Table:
-    """Return the table about the times of Gorila and its relatives."""
-    measured = (
-        ("seconds to a mean of 15, gorila-pong", results.seeds("gorila-time", MEAN_15)),
-        ("seconds to a mean of 18, gorila-pong", results.seeds("gorila-time")),
-        ("seconds to a mean of 18, apex-pong", results.seeds("apex-time")),
-    )
-    return Table(HEAD, [figure(a, found, "seconds_to_solved", "{:.0f}") for a, found in measured])
-
-
-def appo(results: Results) -> Table:
-    """Return the table about APPO with old windows, a target policy and a KL term."""
-    share = figure(SHARE, results.seeds("appo-train"), SHARE_OF_LIMIT, "{:.2f}")
-    return Table(HEAD, (*times("Pong, appo-pong", results.seeds("appo-time")), share))
-
-
-def dba3c(results: Results) -> Table:
-    """Return the table about DBA3C's times, share and traffic."""
-    trained, slow = results.seeds("dba3c-train"), results.seeds("dba3c-straggler")
-    both = [*results.seeds("dba3c-limit"), *trained]
-    traffic = [100 * n / (8 * PARAMETERS) for n in values(trained, "bytes_per_update")]
-    return Table(
-        HEAD,
-        (
-            *times("Pong", results.seeds("dba3c-time")),
-            *times("Pong, asynchronous", results.seeds("dba3c-async-time")),
-            figure(SHARE, both, SHARE_OF_LIMIT, "{:.2f}"),
-            figure("updates/s with a slow worker, no backup", slow, "ratio_no_backup", "{:.3f}"),
-            figure("updates/s with a slow worker, 1 backup", slow, "ratio_1_backup", "{:.3f}"),
-            Row(
-                (
-                    "bytes of an update, gradient and parameters = 100 %",
-                    listed(traffic, "{:.1f} %"),
-                ),
-                tuple(trained),
-            ),
-        ),
-    )
-
-
 def sleeping(results: Results, what: str, key: str) -> Table:
     """Return the table of a cell about workers that sleep instead of computing."""
-    found = results.one(what)
-    rows = [
-        Row(
-            (
-                name,
-                f"{rates['versions_per_s']:.1f}",
-                f"{rates['datapoints_per_s']:,.0f}",
-                f"{rates['gradients_dropped']:,}",
-                f"{rates.get('gradients_partial', rates.get('gradients_torn', 0)):,}",
-            ),
-            (found,),
-        )
-        for name, rates in (found.line["result"][key] if found else {}).items()
-        if found
-    ]
-    return Table(
-        (key.replace("runs", ""), "versions/s", "datapoints/s", "dropped", "partial"), rows
-    )
+    rows = []
+    for found in results.seeds(what):
+        for name, rates in found.line["result"][key].items():
+            torn = rates.get("gradients_partial", rates.get("gradients_torn", 0))
+            speeds = f"{rates['versions_per_s']:.1f}", f"{rates['datapoints_per_s']:,.0f}"
+            lost = f"{rates['gradients_dropped']:,}", f"{torn:,}"
+            rows.append(Row((name, *speeds, *lost), (found,)))
+    head = (key.replace("runs", ""), "versions/s", "datapoints/s", "dropped", "partial")
+    return Table(head, rows)
 
 
 def dba3c_delays(results: Results) -> Table:
@@ -166,10 +148,10 @@ def ray_shares(results: Results) -> Table:
     presets = {"dba3c-pong": "DBA3C, 2 workers, 2 servers", "pong": "APPO, 2 remote actors"}
     for preset, name in presets.items():
         if found := results.one("ray-limit", preset):
-            share = found.line["result"][SHARE_OF_LIMIT]
+            share = found.line["result"]["share_of_limit"]
             cells = (f"{share[place]:.2f}" for place in ("ray", "threads"))
             rows.append(Row((name, *cells), (found,)))
-    return Table((SHARE, "on Ray", "on threads"), rows)
+    return Table(("share of the machine's limit", "on Ray", "on threads"), rows)
 
 
 def ray_failures(results: Results) -> Table:

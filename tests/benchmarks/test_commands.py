@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu, run
+from benchmarks import cells, run
 from benchmarks.lib.ledger import NAME
 from colobus.cli import main as cli
 
@@ -15,10 +15,9 @@ BENCHMARKS = Path(run.__file__).parent
 
 OWN = {
     *("--only", "--list", "--seeds", "--most"),  # of run.py
-    *("--call", "--smoke"),  # of gpu.py
-    *("--faults", "--dummy", "--warm"),  # of lib/faults.py, lib/stubs.py and lib/swarm.py
+    *("--faults", "--dummy"),  # of lib/faults.py and lib/stubs.py
     *("--quiet", "--disable-pip-version-check"),  # of pip
-    *("--algorithm", "--game", "--network", "--score"),  # of the scripts of other systems
+    *("--algorithm", "--game", "--score"),  # of the scripts of other systems
 }
 
 
@@ -42,7 +41,7 @@ def test_every_flag_that_is_given_exists(capsys: pytest.CaptureFixture[str]) -> 
         for flag in re.findall(r'"(--[a-z][\w-]*)', file.read_text(encoding="utf-8"))
         if flag not in known | OWN
     }
-    measured = " ".join(cell.words for cell in gpu.cells() if not cell.words.startswith("python"))
+    measured = " ".join(plan.asked["words"] for plan in cells.on_gpu())
     wrong |= set(re.findall(r"--[a-z][\w-]*", measured)) - known
     assert wrong == set()
 

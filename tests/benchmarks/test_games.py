@@ -130,19 +130,21 @@ def test_an_early_checkpoint_is_evaluated_too(
     So it does not matter how fast the machine is.
     """
 
+    train, read_metrics = timed.train, timed.read_metrics
+
     def by_steps(words: list[str], run: Path, log: Path) -> Any:
         words[words.index("1000000000")] = "60000"
         words[words.index("0.25")] = "100"
-        return timed.train(words, run, log)
+        return train(words, run, log)
 
     def read(run: Path) -> list[Any]:
         first = read_about(list_checkpoints(run / "checkpoints")[0]).steps
-        lines = timed.read_metrics(run)
+        lines = read_metrics(run)
         its = next(n for line in lines if (n := line["steps"]) >= first)
         return [{**line, "seconds": 12.0 if line["steps"] <= its else 13.0} for line in lines]
 
-    monkeypatch.setattr(recipe, "train", by_steps)
-    monkeypatch.setattr(recipe, "read_metrics", read)
+    monkeypatch.setattr(timed, "train", by_steps)
+    monkeypatch.setattr(timed, "read_metrics", read)
     often = ("--checkpoint-seconds", "0.01")
     cell, log = course(0.25, flags=often, early=0.2), tmp_path / "log"
     log.mkdir()

@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu
+from benchmarks import cells, run
+from benchmarks.lib.ledger import Cell
 from colobus.cli.experiment_flags import resolve
 from colobus.cli.train import Train
 
+PLANS = list(cells.on_gpu())
 
-def test_every_call_takes_at_most_ten_minutes() -> None:
-    calls: dict[str, float] = {}
-    for cell in gpu.cells():
-        calls[cell.call] = calls.get(cell.call, 0.0) + cell.seconds
-    assert max(calls.values()) <= gpu.CALL_SECONDS <= 600
-    assert len({cell.name for cell in gpu.cells()}) == len(gpu.cells())
+
+def test_every_kind_takes_at_most_ten_minutes() -> None:
+    kinds: dict[str, float] = {}
+    for plan in PLANS:
+        words = plan.asked["words"].split()
+        seconds = plan.asked.get("seconds") or 60 * float(words[words.index("--minutes") + 1])
+        beside = 40.0 if "seconds" in plan.asked else 10.0  # of its start and its end
+        kinds[plan.what] = kinds.get(plan.what, 0.0) + len(plan.seeds) * (seconds + beside)
+    assert kinds == {"gpu-speed": 500, "gpu-graphs": 560, "gpu-pong": 500, "gpu-breakout": 550}
+
+
+def test_they_are_measured_only_if_they_are_named() -> None:
+    own = [cell for cell in cells.all_cells() if run.asked_for(cell, None)]
+    assert not any(cell.what.startswith("gpu") for cell in own)
+    named = [cell for cell in cells.all_cells() if run.asked_for(cell, "gpu")]
+    assert len({cell.name for cell in named}) == len(named) == 5 + 8 + 5 + 1
 
 
 @pytest.mark.slow
-def test_what_is_trained_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_trained_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colobus.cli.experiment_flags.usable_cores", lambda: 16)
-    trained = [cell for cell in gpu.cells() if cell.words.startswith("train")]
-    assert len(trained) == 6
-    for cell in trained:
-        command = gpu.command_of(cell, "cuda", False, tmp_path)
-        wanted = resolve(Train, "train", command[4:])
+    trained = [plan for plan in PLANS if "--minutes" in plan.asked["words"]]
+    assert len(trained) == 2
+    for plan in trained:
+        wanted = resolve(Train, "train", [plan.preset, *plan.asked["words"].split()])
         assert wanted.experiment.shape.emulators == 16
         assert wanted.flags.devices.device == "cuda"
 
 
 @pytest.mark.long
 @pytest.mark.processes
-def test_a_rehearsal_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--only", "pong-18-seed-1", "--device", "cpu", "--smoke", "--out", str(tmp_path)]
-    assert gpu.main(words) == 0
-    (line,) = map(json.loads, (tmp_path / "gpu.jsonl").read_text().splitlines())
-    assert (line["cell"], line["code"], line["smoke"]) == ("pong-18-seed-1", 0, True)
-    assert line["result"]["steps"] == line["training"]["steps"] > 0
-    assert line["training"]["seconds"] >= line["training"]["first_update_seconds"] > 0
-    assert json.loads(capsys.readouterr().out)["command"].count("--minutes 0.1") == 1
+def test_a_rehearsal_on_a_cpu(tmp_path: Path) -> None:
+    plan = next(plan for plan in PLANS if plan.what == "gpu-pong")
+    words = plan.asked["words"].replace("cuda", "cpu").replace("--minutes 1.5", "--minutes 0.3")
+    cell = Cell(plan.what, 1, {"procedure": {"words": words}}, plan.measure, plan.preset)
+    result = cell.measure(cell, tmp_path, tmp_path)
+    assert result["steps"] > 0
+    assert result["seconds"] >= result["first_update_seconds"] > 0
 
 
 def test_what_is_compared_with_graphs_has_none() -> None:
-    want = {f"{game}-eager-{turn}" for game in ("pong", "breakout") for turn in (1, 2)}
-    assert {cell.name for cell in gpu.cells() if "--no-cuda-graphs" in cell.words} == want
-
-
-@pytest.mark.processes
-def test_a_cell_ends_with_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "CALL_SECONDS", 0.0)
-    assert gpu.main(["--only", "breakout-400", "--out", str(tmp_path)]) == 1
-    assert json.loads((tmp_path / "gpu.jsonl").read_text())["code"] == 124
+    graphs = [plan for plan in PLANS if plan.what == "gpu-graphs"]
+    eager = [plan for plan in graphs if "--no-cuda-graphs" in plan.asked["words"]]
+    assert [plan.preset for plan in eager] == ["pong", "ppo-breakout"] * 2
+    assert len(graphs) == 2 * len(eager)

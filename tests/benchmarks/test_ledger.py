@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks import run
 from benchmarks.lib import ledger, timed
+from colobus.core.files import parse_lines
 
 
 def cell(what: str = "a", seed: int = 1, **settings: Any) -> Any:
@@ -42,23 +44,46 @@ def test_the_hash_knows_every_value_and_no_order() -> None:
         ([(17.9, 0)], None, [(0, False)]),
         ([(18.0, 18.0)], 0, [(0, False), (0, True)]),
         ([(18.5, 17.9), (19.0, 18.2)], 1, [(0, False), (0, True), (1, False), (1, True)]),
-        ([(-21.0, 21.0), (18.2, 20.0)], 1, [(0, False), (1, False), (1, True)]),
+        ([(-20.9, 21.0), (18.2, 20.0)], 1, [(0, False), (1, False), (1, True)]),
         ([(18.5, 17.0), (3.0, 0)], None, [(0, False), (0, True), (1, False)]),
         ([(18.1, 18.1), (20.0, 20.0)], 0, [(0, False), (0, True)]),
         ([], None, []),
     ],
 )
 def test_the_first_confirmed_checkpoint(
-    means: list[tuple[float, float]], found: int | None, asked: list[tuple[int, bool]]
+    means: list[tuple[float, float]],
+    found: int | None,
+    asked: list[tuple[int, bool]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    questions = []
+    """Each checkpoint's games have the first mean, and those that confirm it the second."""
+    paths = [Path(f"{index}.json") for index in range(len(means))]
+    seconds = {str(index): 10.0 * index for index in range(len(means))}
+    questions: list[tuple[int, bool]] = []
 
-    def mean(index: int, confirm: bool) -> float:
-        questions.append((index, confirm))
-        return means[index][confirm]
+    def played(agent: Any, protocol: str, games: int, seed: int) -> Any:
+        index, part = divmod(seed - 1_010_000, 10)
+        assert agent.checkpoint.steps == index
+        questions.extend([] if part % 5 else [(index, part >= 5)])
+        return SimpleNamespace(scores=[means[index][part >= 5]] * games, as_dict=dict)
 
-    assert timed.first_confirmed(len(means), mean, 18.0) == found
+    line = {"result": {"checkpoints": seconds}}
+    monkeypatch.setattr(timed, "trained", lambda cell: (tmp_path, line))
+    monkeypatch.setattr(timed, "list_checkpoints", lambda folder: paths)
+    agents = {
+        path: SimpleNamespace(checkpoint=SimpleNamespace(steps=int(path.stem))) for path in paths
+    }
+    monkeypatch.setattr(timed, "load", agents.get)
+    monkeypatch.setattr(timed, "played", played)
+    result = timed.time_to_score(cell(procedure={"solved": 18.0}), tmp_path, tmp_path)
     assert questions == asked
+    assert result["solved"] == (found is not None)
+    assert result["steps_to_solved"] == found
+    assert result["seconds_to_solved"] == (None if found is None else 10.0 * found)
+    assert [one["mean"] for one in result["evaluated"]] == [
+        mean for mean, _ in means[: len(result["evaluated"])]
+    ]
 
 
 def test_the_steady_rate_leaves_out_the_start() -> None:
@@ -151,7 +176,7 @@ def test_an_archive_keeps_the_ends_of_metrics_and_what_figures_need(tmp_path: Pa
     ledger.pack(folder, tmp_path / "a.tar.xz")
     ledger.pack(folder, tmp_path / "b.tar.xz")
     assert (tmp_path / "a.tar.xz").read_bytes() == (tmp_path / "b.tar.xz").read_bytes()
-    kept = ledger.metrics_in(tmp_path / "a.tar.xz", "1-")
+    kept = parse_lines(ledger.unpacked(tmp_path / "a.tar.xz", "1-metrics.jsonl"))
     assert (kept[0], kept[-1]["steps"], len(kept)) == (rows[0], 999, ledger.LINES + 1)
     assert kept[-1] == {"steps": 999, "seconds": 333.0, "score": 142.7143, "kl": 111.0}
     assert ledger.unpacked(tmp_path / "a.tar.xz", "output.txt") == "said"

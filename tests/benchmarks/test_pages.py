@@ -105,7 +105,7 @@ def test_earlier_and_failed_measurements_are_told_on_their_page() -> None:
         line("pong-time", "new", "02", event="failed"),
         timed("new", "03", 90.0),
     ]
-    found = presets.pong(Results(lines))
+    found = presets.figures(Results(lines), "pong")
     text = " ".join("\n".join(found.lines()).split())
     assert "| seconds to Pong | 90 |" in text
     assert "2026-01-03, commit `abc`" in text

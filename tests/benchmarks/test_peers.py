@@ -26,7 +26,7 @@ GOOD |= {"command": "python x.py", "network": "n", "input": "i", "passes": 4}
 
 
 def peer(script: Path, name: str = "x") -> Any:
-    return matches.Peer(name, name, str(script), (), "alike enough")
+    return matches.Peer(name, name, str(script), "", "alike enough")
 
 
 def written(path: Path, text: str) -> Path:
@@ -52,13 +52,15 @@ def test_the_steady_part_leaves_out_the_first_third_and_ends_with_the_last_count
     ],
 )
 def test_a_script_that_fails_reports_the_peer_and_no_figure(
-    tmp_path: Path, body: str, line: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, line: str
 ) -> None:
     script = written(tmp_path / "script.py", body)
+    monkeypatch.setattr(matches, "install", lambda venv: sys.executable)
     with pytest.raises(matches.Failed) as failed:
-        matches.run_theirs(sys.executable, peer(script), "own", "pong", 1.0)
-    assert failed.value.stage == "run"
-    assert line in failed.value.line
+        matches.run_theirs(peer(script), "pong", 1.0)
+    stage, told = failed.value.args
+    assert stage == "run"
+    assert line in told
 
 
 def a_training(folder: Path, lines: Sequence[dict[str, Any]]) -> str:
@@ -84,9 +86,12 @@ POINTS = [(5, 1_000), (6, 9_000), (8, 10_000), (12, 18_000), (15, 24_000)]
 
 
 @pytest.mark.processes
-def test_ours_is_the_rate_of_the_steady_part(tmp_path: Path) -> None:
+def test_ours_is_the_rate_of_the_steady_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = a_training(tmp_path, [{"seconds": s, "steps": n} for s, n in POINTS])
-    line = matches.run_ours(program, ("pong", "--epochs", "4"), 90.0)
+    monkeypatch.setattr(matches, "COLOBUS", program)
+    line, _ = matches.train(("pong", "--epochs", "4"), 105.0)
     assert (line["steps"], line["seconds"], line["steps_per_s"]) == (14_000, 7.0, 2_000.0)
     assert line["precision"] == "bfloat16"
     assert line["command"] == "colobus train pong --epochs 4 --no-finish --minutes 1.75"
@@ -102,46 +107,39 @@ def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
 
     ran = []
 
-    def run_theirs(python: str, own: Any, mode: str, game: str, seconds: float) -> dict[str, Any]:
-        ran.append((python, mode, game, seconds))
+    def run_theirs(own: Any, game: str, seconds: float, score: float | None) -> dict[str, Any]:
+        ran.append((own.venv, game, seconds, score))
         return {"version": "2", "steps_per_s": 100.0}
 
-    def run_ours(colobus: str, words: Sequence[str], seconds: float) -> dict[str, Any]:
-        return {"command": " ".join(words), "steps_per_s": 250.0}
+    def train(words: Sequence[str], seconds: float) -> tuple[dict[str, Any], list[Any]]:
+        assert seconds == 20.0 + matches.START
+        return {"command": " ".join(words), "steps_per_s": 250.0}, []
 
     monkeypatch.setattr(peers, "BOOK", tmp_path / "peers.jsonl")
-    monkeypatch.setattr(peers, "install", install)
-    monkeypatch.setattr(peers, "run_ours", run_ours)
-    monkeypatch.setattr(peers, "run_theirs", run_theirs)
-    words = [
-        "--peer",
-        "sample-factory-appo",
-        "--peer",
-        "sb3-a2c",
-        "--pairs",
-        "2",
-        "--seconds",
-        "20",
-    ]
-    assert peers.main(words) == 1
+    monkeypatch.setattr(matches, "install", install)
+    monkeypatch.setattr(matches, "train", train)
+    monkeypatch.setattr(matches, "run_theirs", run_theirs)
+    words = ["--peer", "sample-factory-appo", "--peer", "sb3-ppo", "--pairs", "2"]
+    assert peers.main([*words, "--seconds", "20"]) == 1
     lines = [json.loads(text) for text in (tmp_path / "peers.jsonl").read_text().splitlines()]
-    failed, *done = lines
-    assert (failed["peer"], failed["stage"]) == ("sb3-a2c", "install")
-    assert failed["failed"] == "ERROR: No matching distribution found for torch==0"
-    assert not {"ours", "theirs", "ratio"} & failed.keys()
-    assert [(line["mode"], line["pair"]) for line in done] == [
-        ("own", 1),
-        ("own", 2),
-        ("alike", 1),
-        ("alike", 2),
+    *failed, own1, own2, alike1, alike2 = lines
+    assert [(line["peer"], line["mode"], line["pair"]) for line in failed] == [
+        ("sb3-ppo", "own", 1),  # the first failure ends a match
+        ("sb3-ppo", "alike", 1),
     ]
-    assert ran == [("sample-factory/bin/python", line["mode"], "pong", 20.0) for line in done]
+    assert {line["stage"] for line in failed} == {"install"}
+    assert failed[0]["failed"] == "ERROR: No matching distribution found for torch==0"
+    assert not {"ours", "theirs", "ratio"} & failed[0].keys()
+    done = [own1, own2, alike1, alike2]
+    pairs = [("own", 1), ("own", 2), ("alike", 1), ("alike", 2)]
+    assert [(line["mode"], line["pair"]) for line in done] == pairs
+    assert ran == [("sample-factory", "pong", 20.0, None)] * 4
     assert [line["ratio"] for line in done] == [2.5] * 4
-    assert done[0]["ours"]["command"] == "pong"  # our default recipe
-    assert "--torso nature --width 512 --size 84" in done[2]["ours"]["command"]
-    assert {"processor", "cores", "torch", "commit"} <= done[0]["machine"].keys()
-    assert "sb3-a2c : failed (install): ERROR" in capsys.readouterr().out
-    assert peers.main([*words[:2], "--pairs", "1"]) == 0
+    assert own1["ours"]["command"] == "pong"  # our default recipe
+    assert "--torso nature --width 512 --size 84" in alike1["ours"]["command"]
+    assert {"processor", "cores", "torch", "commit"} <= own1["machine"].keys()
+    assert "sb3-ppo own: ERROR: No matching" in capsys.readouterr().out
+    assert peers.main([*words[:2], "--pairs", "1", "--seconds", "20"]) == 0
 
 
 @pytest.mark.parametrize("own", matches.PEERS, ids=lambda own: own.name)
