@@ -17,7 +17,6 @@ from benchmarks.lib.ledger import Cell, Line
 from benchmarks.lib.timed import read_metrics, steady_rate, train, train_words
 from colobus.core.files import read_lines
 
-
 ON_RAY = ("--on", "ray", "--cpus", "0.5")
 
 SECONDS = 80.0
