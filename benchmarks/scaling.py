@@ -6,7 +6,6 @@
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3 and 8
     python -m benchmarks.scaling simulate                       real learning in simulated time
     python -m benchmarks.scaling measure --nodes 3 4 8             after all that is committed
-    python -m benchmarks.scaling draw                              docs/pictures/scaling.png
 
 A node has a worker with two games, and half of the nodes (at most four) have a server, too; one
 worker of eight is a backup. At each size the learning rate is the best of the same number of draws,
@@ -46,7 +45,6 @@ ROWS, PREDICTION = "rows.jsonl", "prediction.json"
 COSTS = FOLDER / "costs.json"
 FITTED = FOLDER / "fitted.json"
 """The same costs times two factors, with which the plan is right about one and two slow hosts."""
-PICTURE = ROOT / "docs" / "pictures" / "scaling.png"
 
 PRESET, SCORE = "dba3c-pong", 0.0
 
@@ -69,10 +67,6 @@ SETTLED = 0.3
 """Share of a run whose speed does not count."""
 
 STEPS_OF_FIT, SMALL = 6, 0.1
-
-PUBLISHED = (0.67, 0.89)
-"""Efficiency on 64 nodes in DBA3C's paper (Adamski et al. 2018): 21 minutes, against 15 hours on
-one node of 12 cores, or 10 hours on one of 24."""
 
 
 def setting(nodes: int, lr: float, seed: int) -> Experiment:
@@ -306,57 +300,12 @@ def off(value: float, measured: float | None) -> str:
     return f" ({value / measured - 1.0:+.0%})" if measured else ""
 
 
-def draw() -> None:
-    """Draw seconds to the score against nodes, and say in the figure what is what."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 5.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes, begin = figure.subplots(), None
-    for kind, style, label in (
-        ("virtual", "o-", "simulated time, real learning"),
-        ("measured", "s", f"measured: Ray on hosts of {CPUS:g} CPUs and {LINK}"),
-    ):
-        own = [row for row in rows(kind) if row["seconds"]]
-        by = {
-            nodes: [row["seconds"] for row in own if row["nodes"] == nodes]
-            for nodes in sorted({row["nodes"] for row in own})
-        }
-        if by:
-            middle = [median(seconds) for seconds in by.values()]
-            begin = begin or middle[0] * min(by)
-            bars = [
-                [m - min(s) for m, s in zip(middle, by.values(), strict=True)],
-                [max(s) - m for m, s in zip(middle, by.values(), strict=True)],
-            ]
-            axes.errorbar(list(by), middle, bars, fmt=style, capsize=3, label=label)
-    if begin:
-        ends = [1, max(SIZES)]
-        axes.plot(ends, [begin / n for n in ends], "--", color="grey", label="ideal")
-        low, high = ([begin, begin / (ends[-1] * share)] for share in PUBLISHED)
-        label = "as in DBA3C's paper: {:.0%} to {:.0%} at 64".format(*PUBLISHED)
-        axes.fill_between(ends, low, high, color="grey", alpha=0.3, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=f"seconds to a score of {SCORE:g}")
-    axes.set_xticks(SIZES, [str(size) for size in SIZES])
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    axes.set_title(
-        f"{PRESET}, median, least and largest of {len(SEEDS)} seeds; the learning rate is "
-        f"the best of {len(DRAWS)} at each size.\nHosts are slow on purpose (dilated alike: CPUs, "
-        "links and Ray's own processes), so seconds are long and ratios count.",
-        fontsize=8,
-    )
-    figure.savefig(PICTURE)
-    print(PICTURE)
-
-
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    steps = ("tune", "measure", "predict", "simulate", "draw")
+    steps = ("tune", "measure", "predict", "simulate")
     parser.add_argument("what", choices=steps)
     parser.add_argument("--nodes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
@@ -368,8 +317,8 @@ def main(args: Sequence[str] | None = None) -> int:
             add_rows("virtual", on_virtual(FITTED), nodes, [best_rate(nodes)], flags.seeds)
         else:
             add_rows("measured", on_slow_hosts, nodes, [best_rate(nodes)], flags.seeds)
-    if flags.what in ("predict", "draw"):
-        {"predict": predict, "draw": draw}[flags.what]()
+    if flags.what == "predict":
+        predict()
     return 0
 
 
