@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -47,8 +48,8 @@ class Sink:
     def add(self, trajectory: Trajectory) -> None:
         self.trajectories.append(trajectory)
 
-    def episode(self, episode: Episode) -> None:
-        self.games.append(episode)
+    def episodes(self, ended: Sequence[Episode]) -> None:
+        self.games.extend(ended)
 
     def begin(self, name: str) -> ResumePoint:
         self.lives += 1

@@ -144,7 +144,7 @@ def test_a_report_made_again_after_an_error_counts_once_in_a_deterministic_round
 def test_games_of_rounds_that_were_not_learned_from_wait_in_deterministic_runs() -> None:
     tracker = make_tracker(every=10, learners=2)
     for actor, round, score in [(1, 0, 4.0), (0, 1, 9.0), (0, 0, 2.0)]:
-        tracker.episode(Episode(actor, round, score, 5))
+        tracker.episodes([Episode(actor, round, score, 5)])
     for learner in range(2):
         tracker.report(update(learner, 1))
     assert (tracker.status().games, tracker.status().score) == (2, 3.0)
@@ -166,7 +166,7 @@ def test_steps_behind_marked_and_newest_versions_are_remembered() -> None:
 def test_the_curve_of_a_long_run_is_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_module, "Thinned", partial(Thinned, 40))
     tracker = make_tracker()
-    tracker.episode(Episode(0, 0, 1.0, 5))
+    tracker.episodes([Episode(0, 0, 1.0, 5)])
     for number in range(1, 1001):
         tracker.report(update(0, number))
     steps = [steps for steps, _, _ in tracker.status().curve]

@@ -53,7 +53,7 @@ that a process waits for the start or the trace of another."""
 INSIDE: dict[type, dict[str, str]] = {
     TrajectoryQueue: {"add": "send", "assemble": "assemble"},
     ReplayBuffer: {"add": "send", "_rings.gather": "assemble"},
-    Remote: {"add": "send", "episode": "count", "keep": "count"},
+    Remote: {"add": "send", "episodes": "count", "keep": "count"},
     PublishedParameters: {"publish": "publish"},
     Learner: {"end_round": "end round"},
     Backprop: {"prepare": "prepare", "minibatch": "minibatch", "backward": "backward"},
@@ -62,7 +62,7 @@ INSIDE: dict[type, dict[str, str]] = {
         "optimizer.step": "optimizer step",
         "publish": "publish",
     },
-    Tracker: {"episode": "count", "keep": "count", "report": "count"},
+    Tracker: {"episodes": "count", "keep": "count", "report": "count"},
 }
 """Methods whose calls are ranges, with the names of the ranges, by class: of a role, of what a
 learner computes with, or of what stands for a role elsewhere. A call runs on the thread of whoever

@@ -192,8 +192,8 @@ class Actor:
                 self._start_games(version)
         with torch.inference_mode():
             trajectory, episodes = self._play(version)
-        for episode in episodes:
-            self._tracker.episode(episode)
+        if episodes:
+            self._tracker.episodes(episodes)
         self._round += 1
         self._hand_over()
         self._replay.add(trajectory)

@@ -170,10 +170,11 @@ class Tracker:
         with self._lock:
             self._keeper.keep(name, state)
 
-    def episode(self, episode: Episode) -> None:
-        """Take a finished full game."""
+    def episodes(self, ended: Sequence[Episode]) -> None:
+        """Take the full games that ended in a rollout."""
         with self._lock:
-            self._score.add(episode)
+            for episode in ended:
+                self._score.add(episode)
 
     def episodes_since(self, number: int) -> tuple[list[Episode], int]:
         """Return the episodes after the first ``number`` of them, and how many there are now.
