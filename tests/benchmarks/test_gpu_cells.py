@@ -46,7 +46,7 @@ def test_what_is_trained_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.processes
 def test_a_rehearsal_on_a_cpu(tmp_path: Path) -> None:
     plan = next(plan for plan in PLANS if plan.what == "gpu-pong")
-    words = plan.asked["words"].replace("cuda", "cpu").replace("--minutes 1.5", "--minutes 0.3")
+    words = plan.asked["words"].replace("cuda", "cpu").replace("--minutes 1.5", "--steps 30000")
     cell = Cell(plan.what, 1, {"procedure": {"words": words}}, plan.measure, plan.preset)
     result = cell.measure(cell, tmp_path, tmp_path)
     assert result["steps"] > 0
