@@ -155,7 +155,7 @@ def test_the_score_of_a_checkpoint_is_that_of_the_games_around_it() -> None:
     """Games are worth their number up to 100, and nothing after that."""
     score = Score({}, 0, by_round=False)
     for number in range(1, 201):
-        score.add(Episode(0, 0, float(number) if number <= 100 else 0.0, 1))
+        score.add([Episode(0, 0, float(number) if number <= 100 else 0.0, 1)])
         score.take(number)
         if number % 10 == 0:
             score.mark(Version(2, number))
@@ -173,7 +173,7 @@ def test_the_score_of_a_checkpoint_is_that_of_the_games_around_it() -> None:
 def test_a_score_that_is_no_number_is_not_the_best(last: float) -> None:
     score = Score({}, 0, by_round=False)
     for number in range(2 * WINDOW):
-        score.add(Episode(0, 0, last, 1))
+        score.add([Episode(0, 0, last, 1)])
         score.take(number)
         score.mark(Version(0, number))
     assert score.peak is None

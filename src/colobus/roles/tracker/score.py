@@ -8,7 +8,7 @@ what the tracker had counted at some versions. A checkpoint takes those that bel
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from statistics import fmean, stdev
@@ -190,9 +190,9 @@ class Score:
         """Mean return of the newest `WINDOW` episodes; None as long as there are fewer."""
         return self.mean if len(self._recent) == WINDOW else None
 
-    def add(self, episode: Episode) -> None:
-        """Keep an episode until `take`."""
-        self._pending.append(episode)
+    def add(self, episodes: Sequence[Episode]) -> None:
+        """Keep episodes until `take`."""
+        self._pending += episodes
 
     def take(self, version: int) -> list[Episode]:
         """Take in the episodes that belong to the versions up to this one; return them."""

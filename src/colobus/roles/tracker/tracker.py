@@ -173,8 +173,7 @@ class Tracker:
     def episodes(self, ended: Sequence[Episode]) -> None:
         """Take the full games that ended in a rollout."""
         with self._lock:
-            for episode in ended:
-                self._score.add(episode)
+            self._score.add(ended)
 
     def episodes_since(self, number: int) -> tuple[list[Episode], int]:
         """Return the episodes after the first ``number`` of them, and how many there are now.
