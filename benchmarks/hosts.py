@@ -148,7 +148,8 @@ def draw() -> None:
                 if (line["words"], line["link"]) == (of, link):
                     rates.setdefault(line["servers"], []).append(line["datapoints_per_s"])
             axes.plot(list(rates), [median(rate) for rate in rates.values()], "o-", label=link)
-        axes.set(xlabel="servers", ylabel="datapoints a second", ylim=(0, None))
+        counts = sorted({line["servers"] for line in lines})
+        axes.set(xlabel="servers", ylabel="datapoints a second", ylim=(0, None), xticks=counts)
         axes.set_title(f"{lines[0]['preset']} {of}".strip(), fontsize=8)
         axes.grid(alpha=0.3)
         axes.legend(title="link of a server", fontsize=8)
