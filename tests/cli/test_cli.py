@@ -26,7 +26,7 @@ from colobus.cli.evaluate import table_beside
 from colobus.cli.experiment_flags import ExperimentFlags as Settings
 from colobus.cli.experiment_flags import parse_onto, resolve
 from colobus.cli.interrupts import NAMES
-from colobus.cli.main import run
+from colobus.cli.main import COMMANDS, run
 from colobus.cli.train import Train
 from colobus.core.errors import ColobusError
 from colobus.core.types import Version
@@ -63,6 +63,22 @@ def test_simple_questions_import_nothing_heavy(words: list[str]) -> None:
         [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.processes
+def test_help_of_commands_without_settings_comes_without_torch() -> None:
+    light = [name for name in COMMANDS if name not in ("train", "show", "bench", "plan", "slurm")]
+    script = (
+        "import sys; from colobus.cli.main import run\n"
+        "for name in sys.argv[1:]: run([name, '--help']); print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *light], capture_output=True, text=True, check=True
+    )
+    assert len(light) == 11
+    assert [line for line in done.stdout.splitlines() if line in ("True", "False")] == [
+        "False"
+    ] * 11
 
 
 @pytest.mark.processes

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import colobus.cli.suite
+import colobus.evaluation.evaluator
 import colobus.training.run
 from colobus.cli.display import Display
 from colobus.cli.flags import parse
@@ -64,7 +64,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
         seen.append((folder.name, resume))
         return real(experiment, folder, name, resume, *rest, **how)
 
-    monkeypatch.setattr(colobus.cli.suite, "train", train)
+    monkeypatch.setattr(colobus.training.run, "train", train)
     return seen
 
 
@@ -73,7 +73,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(*_: Any) -> None:
         pytest.fail("something was trained")
 
-    monkeypatch.setattr(colobus.cli.suite, "train", train)
+    monkeypatch.setattr(colobus.training.run, "train", train)
 
 
 def test_games_by_name_and_by_list() -> None:
@@ -243,7 +243,7 @@ def test_interrupted_before_a_checkpoint_it_begins_anew(
     tmp_path: Path, trained: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["suite", "catch", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
-    real = vars(colobus.cli.suite)["train"]  # that of the fixture
+    real = colobus.training.run.train  # that of the fixture
 
     def train(experiment: Experiment, folder: Path, *rest: Any, **how: Any) -> Any:
         real(experiment, folder, *rest, **how)
@@ -252,7 +252,7 @@ def test_interrupted_before_a_checkpoint_it_begins_anew(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(colobus.cli.suite, "train", train)
+        patch.setattr(colobus.training.run, "train", train)
         assert run(words) == 130
     assert not (tmp_path / "suite.jsonl").exists()
     assert run(words) == 0
@@ -271,7 +271,7 @@ def test_an_interrupted_evaluation_is_done_again(
         return replace(whole, games=whole.games[:1])
 
     with monkeypatch.context() as patch:
-        patch.setattr(colobus.cli.suite, "evaluate", evaluate)
+        patch.setattr(colobus.evaluation.evaluator, "evaluate", evaluate)
         assert run(words) == 130
     assert not (tmp_path / "suite.jsonl").exists()
     assert run(words) == 0
@@ -290,7 +290,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
             raise Diverged("the loss is nan")
         return real(experiment, *rest, **how)
 
-    monkeypatch.setattr(colobus.cli.suite, "train", train)
+    monkeypatch.setattr(colobus.training.run, "train", train)
     assert run(words) == 4
     assert capsys.readouterr().err == "colobus: catch, seed 2: the loss is nan\n"
     assert ledger(tmp_path) == [("catch", 1)]

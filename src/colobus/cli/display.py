@@ -26,16 +26,8 @@ from colobus.core.timing import clock
 from colobus.roles.tracker import WINDOW, Status, StopRule
 from colobus.runs.curves import read_metrics
 from colobus.runtime.api import RoleState
+from colobus.training import words
 from colobus.training.outlook import Outlook
-from colobus.training.words import (
-    Ending,
-    about_workers,
-    doing,
-    number,
-    progress,
-    time_left,
-    unit,
-)
 
 if TYPE_CHECKING:
     from colobus.report.format import Table as ReportTable
@@ -197,8 +189,7 @@ class Display:
     def panel(self, status: Status, roles: Sequence[RoleState]) -> Panel:
         """Return the panel for a terminal of this size."""
         console = self._printer.console
-        height = console.height
-        width = min(console.width, WIDEST)
+        width, height = min(console.width, WIDEST), console.height
         inner = width - 4
         rows = self._bar(self._outlook.endings(status), inner)
         room = height - 3 - len(rows)  # the frame, and the line of the cursor
@@ -226,11 +217,11 @@ class Display:
         title = Text(printable(self._title))
         return Panel(Group(*rows), title=title, title_align="left", width=width)
 
-    def _bar(self, ends: Sequence[Ending], width: int) -> list[RenderableType]:
+    def _bar(self, ends: Sequence[words.Ending], width: int) -> list[RenderableType]:
         """Return lines with the bar of the rule that will end the run, and the time until then."""
         if not ends:
             return [Text("until Ctrl-C")]
-        said = Text(" · ".join(filter(None, (progress(ends), time_left(ends)))))
+        said = Text(" · ".join(filter(None, (words.progress(ends), words.time_left(ends)))))
         bar = Bar(1.0, 0.0, ends[0].share, color="green", bgcolor="grey23")
         if len(said) + SHORTEST > width:
             return [bar, *said.wrap(self._printer.console, width)]
@@ -246,21 +237,21 @@ class Display:
         goal = "" if stop.until_score is None else f" of {stop.until_score:g}"
         score = Text.assemble(
             "score ",
-            (f"{number(status.score)}{goal}", "bold"),
+            (f"{words.number(status.score)}{goal}", "bold"),
             f" (mean of {WINDOW} games) · best ",
-            (number(status.best), "bold green"),
+            (words.number(status.best), "bold green"),
             f" · {status.games:,} games",
         )
         if status.evaluated is not None:
             wanted = stop.until_evaluated
             goal = f" of {wanted:g}" if isinstance(wanted, float | int) else ""
-            score.append(f" · evaluated {number(status.evaluated)}{goal}")
-        speed = f"{self._outlook.rate():,.0f} {unit(status)}/s"
+            score.append(f" · evaluated {words.number(status.evaluated)}{goal}")
+        speed = f"{self._outlook.rate():,.0f} {words.unit(status)}/s"
         lines = [Text(f"{status.steps:,} steps · {clock(status.seconds)} · {speed}"), score]
-        said = " · ".join(doing(status, roles, self._outlook.bound()))
+        said = " · ".join(words.doing(status, roles, self._outlook.bound()))
         lines.append(Text(said, "dim" if status.version else "yellow"))
         if status.workers:
-            lines.append(Text(" · ".join(about_workers(status.workers))))
+            lines.append(Text(" · ".join(words.about_workers(status.workers))))
         saved = Path(status.last_checkpoint).stem or "none yet"
         lines.append(Text(f"newest checkpoint: {saved}", "dim"))
         for line in lines:

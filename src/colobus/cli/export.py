@@ -6,19 +6,18 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from colobus.cli.display import Printer
 from colobus.cli.evaluate import check_source
 from colobus.cli.flags import parse, print_json
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range
-from colobus.evaluation.agent import Agent, load
-from colobus.evaluation.export.hub import export_folder
-from colobus.evaluation.export.onnx_file import FLAG, compare, export_onnx
-from colobus.nets.onnx import packages
+
+if TYPE_CHECKING:
+    from colobus.cli.display import Printer
+    from colobus.evaluation.agent import Agent
 
 OBSERVATIONS = 1000
 """For which ONNX Runtime is compared with torch."""
@@ -59,6 +58,9 @@ def main(args: Sequence[str]) -> int:
     flags = parse(Export, "export", args)
     _check(flags)
     source = check_source(flags.run)
+    from colobus.cli.display import Printer
+    from colobus.evaluation.agent import load
+
     printer = Printer(to_stderr=flags.json)
     agent = load(source, checkpoint=flags.checkpoint, log=printer.line)
     said: dict[str, Any] = {}
@@ -93,6 +95,9 @@ def _check(flags: Export) -> None:
 
 def _onnx(agent: Agent, out: Path, printer: Printer) -> dict[str, Any]:
     """Write the ONNX file and compare it; return what was found."""
+    from colobus.evaluation.export.onnx_file import FLAG, compare, export_onnx
+    from colobus.nets.onnx import packages
+
     packages(FLAG)
     made = not out.parent.exists()
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -118,6 +123,8 @@ def _onnx(agent: Agent, out: Path, printer: Printer) -> dict[str, Any]:
 
 def _hub(agent: Agent, source: Path, folder: Path, flags: Export, printer: Printer) -> Any:
     """Make the folder; return what is in it."""
+    from colobus.evaluation.export.hub import export_folder
+
     protocol = None if flags.protocol == "none" else flags.protocol
     with ExitStack() as bars:
 

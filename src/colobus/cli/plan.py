@@ -183,12 +183,11 @@ def spread_of(values: Sequence[float]) -> list[float]:
 def tried(experiment: Experiment) -> dict[str, Experiment]:
     """Return changes of settings that need no more hosts, as flags."""
     shape, found = experiment.shape, dict[str, Experiment]()
+    batch = 2 * shape.batch
     ideas: dict[str, Shape] = {
         f"--servers {2 * shape.servers}": replace(shape, servers=2 * shape.servers),
-        f"--games {2 * shape.games}": replace(shape, games=2 * shape.games, batch=2 * shape.batch),
-        f"--length {2 * shape.length}": replace(
-            shape, length=2 * shape.length, batch=2 * shape.batch
-        ),
+        f"--games {2 * shape.games}": replace(shape, games=2 * shape.games, batch=batch),
+        f"--length {2 * shape.length}": replace(shape, length=2 * shape.length, batch=batch),
     }
     if shape.workers > 1 and not shape.asynchronous:
         quorum = max(shape.workers - max(shape.workers // 16, 1), 1)
@@ -223,9 +222,7 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         "cores": nodes * cores / (rollouts * rollout + learn),
     }
     if shape.topology.remote_servers:
-        step, more = (
-            float(np.mean([one[stage] for one in costs.servers])) for stage in PER_PARAMETER
-        )
+        step, more = (float(np.mean([one[s] for one in costs.servers])) for s in PER_PARAMETER)
         gradients = 1 if shape.asynchronous else shape.topology.gradients
         slice_ = 4.0 * size / shape.servers  # bytes
         # it asks all servers at once: gradients go and parameters come by its own link and core
@@ -421,9 +418,7 @@ def show(printer: Printer, name: str, found: dict[str, Any]) -> None:
         ("lag of a batch, 95 %", "lag_95", "{:.1f}"),
         ("share of gradients dropped", "dropped", "{:.1%}"),
     )
-    rows: list[tuple[str, ...]] = [
-        (what, *map(form.format, found[key])) for what, key, form in predicted
-    ]
+    rows = [(what, *map(form.format, found[key])) for what, key, form in predicted]
     bounds = sorted(found["bounds"].items(), key=lambda item: item[1])
     rows += [(f"{what} alone would allow, steps/s", f"{rate:,.0f}") for what, rate in bounds]
     columns = ("predicted", "median>", "least>", "largest>")

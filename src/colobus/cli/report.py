@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from colobus.cli.display import Printer
 from colobus.cli.flags import check_file, parse
 from colobus.core.errors import ColobusError, program
 from colobus.core.files import write_whole
-from colobus.evaluation.protocols import find_protocol
-from colobus.report.compose import compose
 from colobus.report.format import as_html, as_markdown
-from colobus.report.provenance import results_csv
-from colobus.report.results import read_results
 from colobus.report.statistics import count
 
 
@@ -42,14 +37,21 @@ def main(args: Sequence[str]) -> int:
         raise ColobusError(f"which runs? such as: {program()} report runs --out report.html")
     check_file("--out", flags.out, ".html", ".md")
     check_file("--csv", flags.csv)
-    write_report(flags.runs, flags.out, Printer(), flags.protocol, flags.csv)
+    from colobus.cli.display import Printer
+
+    write_report(flags.runs, flags.out, Printer().line, flags.protocol, flags.csv)
     return 0
 
 
 def write_report(
-    runs: Sequence[Path], out: Path, printer: Printer, protocol: str = "", csv: Path | None = None
+    runs: Sequence[Path], out: Path, say: Callable[[str], None], protocol: str, csv: Path | None
 ) -> None:
     """Write a report of runs, and if asked a line for each into another file; see `Report`."""
+    from colobus.evaluation.protocols import find_protocol
+    from colobus.report.compose import compose
+    from colobus.report.provenance import results_csv
+    from colobus.report.results import read_results
+
     if protocol:
         find_protocol(protocol)
     results = read_results(tuple(runs), protocol)
@@ -57,7 +59,7 @@ def write_report(
     write = as_html if out.suffix == ".html" else as_markdown
     write_whole(out, write(title, blocks).encode(errors="replace"))
     of = f"{count(len(results.all), 'run')} of {count(len(results.games), 'game')}"
-    printer.line(f"{out}: {of}")
+    say(f"{out}: {of}")
     if csv:
         write_whole(csv, results_csv(results).encode(errors="replace"))
-        printer.line(str(csv))
+        say(str(csv))

@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from colobus.cli.display import Display, Printer, earlier_curve, on_terminal
 from colobus.cli.flags import parse, print_json
 from colobus.cli.interrupts import Interrupts
 from colobus.cli.report import write_report
@@ -18,28 +17,12 @@ from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
 from colobus.core.files import locked, write_whole
 from colobus.core.timing import clock
-from colobus.evaluation.agent import load
-from colobus.evaluation.evaluator import evaluate
-from colobus.evaluation.protocols import Evaluation, find_protocol
-from colobus.experiment.presets import preset
-from colobus.report.ledger import (
-    LedgerLine,
-    Suite,
-    append,
-    as_dict,
-    entry_of,
-    human_normalised,
-    parse_games,
-    read_ledger,
-    suite_csv,
-    suite_table,
-    summarize,
-)
-from colobus.roles.tracker import StopRule
-from colobus.training.run import train
-from colobus.training.start import may_go_on
-from colobus.training.tracking import TrackerName, tracking
-from colobus.training.words import already_over
+
+if TYPE_CHECKING:
+    from colobus.cli.display import Printer
+    from colobus.evaluation.protocols import Evaluation
+    from colobus.report.ledger import LedgerLine, Suite
+    from colobus.training.tracking import TrackerName
 
 WIDTH = 120
 """Columns of the table where output is no terminal."""
@@ -88,6 +71,9 @@ def run_suite(suite: Suite, json: bool, report: bool = False, **how: Any) -> int
         report: write a report of all runs at the end.
         how: further arguments of `colobus.training.run.train`.
     """
+    from colobus.cli.display import Printer
+    from colobus.report.ledger import read_ledger
+
     suite.check()
     read_ledger(suite)  # nothing is made if it is of other settings
     printer = Printer(to_stderr=json)
@@ -102,7 +88,7 @@ def run_suite(suite: Suite, json: bool, report: bool = False, **how: Any) -> int
             printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
             return interrupts.exit_code
         if report:
-            write_report((suite.folder,), suite.folder / "report.html", printer)
+            write_report((suite.folder,), suite.folder / "report.html", printer.line, "", None)
         return 0
 
 
@@ -113,6 +99,11 @@ def suite_of(flags: Flags) -> Suite:
         ColobusError: for an unknown game or preset, a number out of range, or without a stop rule
             that suits any game: runs of a suite have no score to reach.
     """
+    from colobus.evaluation.protocols import find_protocol
+    from colobus.experiment.presets import preset
+    from colobus.report.ledger import Suite, parse_games
+    from colobus.roles.tracker import StopRule
+
     games = parse_games(flags.games)
     episodes = find_protocol(flags.protocol).episodes if flags.episodes is None else flags.episodes
     base, steps, minutes = preset(flags.preset or GENERAL)[0], flags.steps, flags.minutes
@@ -135,6 +126,8 @@ def play(
     **how: Any,
 ) -> bool:
     """Train and evaluate each (game, seed), and write its line; return False if interrupted."""
+    from colobus.report.ledger import append, entry_of
+
     for number, (game, seed) in enumerate(pairs, len(suite.pairs) - len(pairs) + 1):
         printer.line(f"{number} of {len(suite.pairs)}: {game}, seed {seed}")
         try:
@@ -155,6 +148,9 @@ def _one(
     suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts, **how: Any
 ) -> Evaluation | None:
     """Train one run as far as it is not, and evaluate it; return None if interrupted."""
+    from colobus.evaluation.agent import load
+    from colobus.evaluation.evaluator import evaluate
+
     folder = suite.run(game, seed)
     interrupts.gentle = True
     try:
@@ -181,6 +177,12 @@ def _learn(
     **how: Any,
 ) -> None:
     """Train one run from where it is to its end; Ctrl-C saves it and is a KeyboardInterrupt."""
+    from colobus.cli.display import Display, earlier_curve
+    from colobus.training.run import train
+    from colobus.training.start import may_go_on
+    from colobus.training.tracking import tracking
+    from colobus.training.words import already_over
+
     folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
     resume = may_go_on(folder, printer.line)
     if resume and already_over(folder, experiment.stop):
@@ -204,16 +206,19 @@ def _in_words(entry: LedgerLine) -> str:
 
 def _show(suite: Suite, json: bool, printer: Printer) -> None:
     """Print the table, write it as suite.csv, and print the JSON if asked; nothing without runs."""
-    entries = read_ledger(suite)
-    found = summarize(suite, entries)
+    from colobus.cli.display import on_terminal
+    from colobus.report import ledger
+
+    entries = ledger.read_ledger(suite)
+    found = ledger.summarize(suite, entries)
     if not found:
         return
     if not printer.console.is_terminal:
         printer.console.width = max(printer.console.width, WIDTH)
-    printer.table(on_terminal(suite_table(suite, found)), soft_wrap=False)
-    write_whole(suite.folder / "suite.csv", suite_csv(suite, found).encode())
+    printer.table(on_terminal(ledger.suite_table(suite, found)), soft_wrap=False)
+    write_whole(suite.folder / "suite.csv", ledger.suite_csv(suite, found).encode())
     if json:
-        both = human_normalised(found) or (None, None)
+        both = ledger.human_normalised(found) or (None, None)
         wanted = set(suite.pairs)
         runs = [dataclasses.asdict(e) for e in entries if (e.game, e.seed) in wanted]
         print_json(
@@ -226,7 +231,7 @@ def _show(suite: Suite, json: bool, printer: Printer) -> None:
                 "complete": len(runs) == len(wanted),
                 "median_human_normalised": both[0],
                 "mean_human_normalised": both[1],
-                "games": [as_dict(one) for one in found],
+                "games": [ledger.as_dict(one) for one in found],
                 "runs": runs,
             }
         )
