@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +23,7 @@ import psutil
 import pytest
 
 from colobus.core.files import read_lines
+from colobus.evaluation.agent import Agent, load
 from helpers.launching import LONG, complete
 
 SILENCE = 12.0
@@ -225,6 +228,50 @@ def train(folder: Path, game: str, *words: object, **more: Any) -> Run:
     """Begin a small run that saves often."""
     saves = ("--checkpoint-seconds", 2, *(("--keep-every", 5) if "dba3c" in game else ()))
     return Run(folder, "train", game, "--out", folder / "run", *SMALL, *saves, *words, **more)
+
+
+Begin = Callable[..., Run]
+"""The fixture that begins one; its words, and ``make`` if it is not `train`."""
+
+
+def hit(run: Run, how: str, whom: str) -> dict[str, Any]:
+    """Have a process hit; return its event "lost" once it is back."""
+    before, back = len(run.events("lost")), len(run.events("back"))
+    newest = run.version()
+    run.wait(lambda: run.version() > newest)  # all of them have made steps
+    run.order(how, whom)
+    run.wait(lambda: len(run.events("back")) > back)
+    told = run.events("hit")[-1]
+    lost = run.events("lost")[before]
+    assert (told["kind"] in (whom, "worker"), told["signal"]) == (True, how)
+    assert [lost[key] for key in ("what", "process", "host")] == [
+        told[key] for key in ("what", "process", "host")
+    ]
+    run.wait(lambda: not psutil.pid_exists(lost["process"]))  # frozen ones too
+    assert lost["what"] in [event["what"] for event in run.events("back")[back:]]
+    return lost
+
+
+def stop(run: Run) -> Agent:
+    """Wait until the run has gone on after what befell it, and stop it; return its agent."""
+    newest = run.version()
+    run.wait(lambda: run.version() > newest)
+    run.process.send_signal(signal.SIGINT)
+    code, out, _ = run.end()
+    summary = json.loads(out)  # one object, and nothing else on stdout
+    assert (code, summary["stopped"]) == (130, "Ctrl-C")
+    agent = load(run.path)
+    assert agent.checkpoint.steps == summary["steps"]
+    return agent
+
+
+def assert_named(run: Run, lost: dict[str, Any]) -> None:
+    """The log says once who was lost, and where, and once that it is back."""
+    whom = f"{lost['what']} on {re.escape(socket.gethostname())}"
+    who = rf"{whom} \(process {lost['process']}\)"
+    assert len(re.findall(rf"^{who} .*; begun again$", run.log, re.MULTILINE)) == 1
+    back = rf"^{whom} \(process \d+\) is back, [\d.]+ s after it was last heard$"
+    assert len(re.findall(back, run.log, re.MULTILINE)) == 1
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import pytest
 MARKS = {"processes", "cluster", "browser", "package", "gpu"}
 """One of these tells that a test may start processes."""
 
-LONGEST = ("slurm", "ray_failures", "ray_runs", "ray", "ray_errors", "ray_lost", "ray_placement")
+LONGEST = ("ray_restored", "slurm", "ray_runs", "ray_failures", "ray_lost", "ray_errors")
 """Of tests on clusters: tests/runtime/test_*.py that take minutes each, the longest first."""
 
 _started: list[str] = []

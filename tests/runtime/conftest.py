@@ -1,0 +1,25 @@
+"""Runs on Ray that end with their test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.ray_runs import Begin, Run, train
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Begin a run (`train`, or `Run` itself); none outlives the test."""
+    runs: list[Run] = []
+
+    def begin(*words: object, make: Callable[..., Run] = train, **more: Any) -> Run:
+        runs.append(make(tmp_path, *words, **more))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.kill()
