@@ -10,9 +10,8 @@ Nodes against time to a score: ``benchmarks/scaling.py``.
 
 Each run is a line in ``results/hosts.jsonl``. Rates are of the time after ``SETTLED`` seconds:
 ``preset``, ``words``, ``seed``; ``workers``, ``servers``; ``link`` in words; ``seconds`` and
-``steps`` of the run; ``versions_per_s``, ``datapoints_per_s``; ``lag_median`` and ``lag_95`` in
-versions, over all updates; ``share_dropped`` of all gradients, those that counted at some servers
-only for a half; ``moved_per_version`` bytes; ``machine``.
+``steps`` of the run; ``versions_per_s``, ``datapoints_per_s``; ``share_dropped`` of all gradients,
+those that counted at some servers only for a half; ``moved_per_version`` bytes; ``machine``.
 """
 
 from __future__ import annotations
@@ -22,64 +21,22 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
-from unittest.mock import patch
-
-import numpy as np
 
 from benchmarks.lib.ledger import RESULTS, Ledger
 from benchmarks.lib.timed import read_metrics, steady_rate
 from benchmarks.same import ROOT
-from colobus.cli.main import run as colobus
 from colobus.core.files import read_lines
-from colobus.core.types import Update
-from colobus.roles.tracker import Tracker
-from colobus.runtime.graph import RoleGraph
 from colobus.runtime.system import describe_machine
-from colobus.training.run import Result, train
-from colobus.training.topology import make_graph
 
 SETTLED = 10.0
-UPDATES = "updates.jsonl"
 WORKERS, WORKER_HOSTS = 4, 2
 LINES = RESULTS / "hosts.jsonl"
 PICTURE = ROOT / "docs" / "pictures" / "servers.png"
-
-
-class Observed(Tracker):
-    """A tracker that writes down each report of a learner."""
-
-    def __init__(self, *args: Any, updates: Path, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._updates = updates
-
-    def report(self, update: Update) -> bool:
-        """See `Tracker`."""
-        with self._updates.open("a") as file:
-            file.write(json.dumps({"learner": update.learner, "lag": update.lag[1]}) + "\n")
-        return super().report(update)
-
-
-def observed(experiment: Any, start: Any, folder: Path, *args: Any, **kwargs: Any) -> RoleGraph:
-    """Return the graph of a run whose tracker writes the reports down."""
-    graph = make_graph(experiment, start, folder, *args, **kwargs)
-    nodes = [
-        replace(node, make=Observed, kwargs=node.kwargs | {"updates": folder / UPDATES})
-        if node.make is Tracker
-        else node
-        for node in graph.nodes
-    ]
-    return replace(graph, nodes=nodes)
-
-
-def train_observed(*args: Any, **rest: Any) -> Result:
-    """Train as `train` does for the command line."""
-    return train(*args, **(rest | {"make": observed}))
 
 
 def measure(seed: int, servers: int, link: str, flags: argparse.Namespace) -> dict[str, Any]:
@@ -100,9 +57,8 @@ def measure(seed: int, servers: int, link: str, flags: argparse.Namespace) -> di
             words += ["--servers", str(servers), "--minutes", str(flags.minutes)]
             words += ["--out", str(run), "--no-finish", "--on", "ray", "--silence", "60"]
             words += ["--address", cluster.address, "--place", place, *flags.words.split()]
-            environment = {"PYTHONPATH": str(ROOT), **cluster.environment}
-            command = [sys.executable, "-m", "benchmarks.hosts", "train", *words]
-            hosts[0].check(command, environment, 60.0 * flags.minutes + 900.0)
+            command = [sys.executable, "-m", "colobus", "train", *words]
+            hosts[0].check(command, cluster.environment, 60.0 * flags.minutes + 900.0)
         return line_of(run) | {
             "preset": flags.preset,
             "words": flags.words,
@@ -116,7 +72,7 @@ def measure(seed: int, servers: int, link: str, flags: argparse.Namespace) -> di
 def line_of(run: Path) -> dict[str, Any]:
     """Return what a run's files say."""
     metrics = read_metrics(run)
-    last, lags = metrics[-1], [line["lag"] for line in read_lines(run / UPDATES)]
+    last = metrics[-1]
     dropped = last["gradients_dropped"] + last["gradients_partial"] / 2
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -124,8 +80,6 @@ def line_of(run: Path) -> dict[str, Any]:
         "steps": last["steps"],
         "versions_per_s": round(steady_rate(metrics, SETTLED, "version"), 4),
         "datapoints_per_s": round(steady_rate(metrics, SETTLED), 2),
-        "lag_median": float(np.quantile(lags, 0.5)),
-        "lag_95": float(np.quantile(lags, 0.95)),
         "share_dropped": round(dropped / max(last["updates"], 1), 4),
         "moved_per_version": round(last["moved_bytes"] / max(last["version"], 1)),
         "machine": describe_machine(),
@@ -159,9 +113,6 @@ def draw() -> None:
 
 def main(args: Sequence[str]) -> int:
     """Run the command."""
-    if args[:1] == ["train"]:  # within a host
-        with patch("colobus.cli.train.train", train_observed):
-            return colobus(list(args))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

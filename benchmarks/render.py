@@ -102,8 +102,7 @@ def pages() -> dict[Path, str]:
     blocks["headlines"] = headlines(tables, places)
     blocks["earlier"] = earlier(tables, places)
     blocks["readme"] = speed.readme()
-    blocks["scaling"] = scaling.page(scaling.FOLDER.parent / "catch")
-    blocks["scaling-paper"] = scaling.paper()
+    blocks["scaling"] = scaling.page()
     blocks["readme-games"] = games.readme(results)
     texts[ROOT / "README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -1,17 +1,19 @@
 """Nodes against versions a second and time to a score: planned, simulated and measured.
 
-    colobus bench dba3c-pong --games 2 --costs benchmarks/results/scaling/pong/costs.json
+    colobus bench dba3c-pong --env benchmarks.scaling:Board --games 2 --length 9 --costs FILE
     python -m benchmarks.scaling tune                           a learning rate for each size
     python -m benchmarks.scaling measure --nodes 1 2               on slow hosts of this machine
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3 and 8
     python -m benchmarks.scaling simulate                       real learning in simulated time
     python -m benchmarks.scaling measure --nodes 3 4 8             after all that is committed
+    python -m benchmarks.render pictures                        docs/pictures/nodes.png
 
-A node has a worker with two games, and half of the nodes (at most four) have a server, too; one
+All learn to catch in pictures as large as Pong's, with Pong's network: a step costs a learner and
+an actor what one of Pong does, but 30,000 are enough, so that runs of all sizes take an afternoon.
+A node has a worker with two games, and half of the nodes (at most 16) have a server, too; one
 worker of eight is a backup. At each size the learning rate is the best of the same number of draws,
 on a seed that is used for nothing else. Simulations depend on no clock, so they may run beside
-other work; measurements may not. ``results/scaling/catch`` has the same of Catch with one game a
-worker, measured before, where a node does little but call others.
+other work; measurements may not.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 import colobus
@@ -36,20 +39,23 @@ from benchmarks.run import ROOT, surroundings
 from colobus.algorithms.a3c import A3C
 from colobus.cli.plan import Speed, simulate, spread_of
 from colobus.core.files import read_lines
-from colobus.experiment.settings import Experiment
+from colobus.experiment.presets import in_environment
+from colobus.experiment.settings import Experiment, flag
 from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, read_costs
 
-FOLDER = RESULTS / "scaling" / "pong"
+FOLDER = RESULTS / "scaling" / "pictures"
 ROWS, PREDICTION = "rows.jsonl", "prediction.json"
 COSTS = FOLDER / "costs.json"
 FITTED = FOLDER / "fitted.json"
 """The same costs times two factors, with which the plan is right about one and two slow hosts."""
 
-PRESET, SCORE = "dba3c-pong", 0.0
+ENV = "benchmarks.scaling:Board"
+PRESET, SCORE = "dba3c-pong", 0.9
 
-GAMES = 2
-"""Of a worker. With the preset's eight a few dozen versions are enough at any number of nodes."""
+SHAPE: dict[str, Any] = {"games": 2, "length": 9, "random_steps": 512}
+"""Of a worker; 9 steps are a whole game. With the preset's eight games of 20 steps a few dozen
+versions are enough at any number of nodes."""
 
 CPUS, LINK = 0.2, "250MB/s"
 """Of a slow host: CPUs, and bytes a second in each direction. It is a node of one core and 10 Gb/s
@@ -57,10 +63,10 @@ on which all takes five times as long."""
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 SEEDS, TUNING = (1, 2, 3), (101,)
-RATE, DRAWS = 1e-3, (0.5, 1.0, 2.0)
+RATE, DRAWS = 1e-3, (0.25, 0.7, 2.0)
 """Learning rates that are tried are these times `RATE`, times the root of the nodes."""
 
-STEPS = 600_000
+STEPS = 250_000
 """After which a run that has not reached the score is given up."""
 
 SETTLED = 0.3
@@ -69,11 +75,37 @@ SETTLED = 0.3
 STEPS_OF_FIT, SMALL = 6, 0.1
 
 
+class Board(gymnasium.Env[Any, Any]):
+    """A ball falls through a picture in nine steps, and a paddle that moves below catches it."""
+
+    action_space: Any = gymnasium.spaces.Discrete(3)
+    observation_space: Any = gymnasium.spaces.Box(0, 255, (42, 42), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin with ball and paddle anywhere."""
+        super().reset(seed=seed)
+        self.row, (self.ball, self.paddle) = 0, self.np_random.integers(7, size=2)
+        return self.look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Move the paddle left, not at all or right."""
+        self.row, self.paddle = self.row + 1, np.clip(self.paddle + action - 1, 0, 6)
+        over, caught = self.row == 9, 1.0 if self.ball == self.paddle else -1.0
+        return self.look(), over * caught, over, False, {}
+
+    def look(self) -> Any:
+        """Return the picture, uint8[42, 42]."""
+        picture = np.zeros((42, 42), np.uint8)
+        picture[4 * self.row :][:4, 6 * self.ball :][:, :6] = 255
+        picture[38:, 6 * self.paddle :][:, :6] = 255
+        return picture
+
+
 def setting(nodes: int, lr: float, seed: int) -> Experiment:
     """Return the run on so many nodes."""
-    experiment = colobus.preset(PRESET)
-    servers, quorum = min(max(nodes // 2, 1), 4), nodes - nodes // 8
-    shape = replace(experiment.shape, workers=nodes, quorum=quorum, servers=servers, games=GAMES)
+    experiment = in_environment(colobus.preset(PRESET), ENV)[0]
+    servers, quorum = min(max(nodes // 2, 1), 16), nodes - nodes // 8
+    shape = replace(experiment.shape, workers=nodes, quorum=quorum, servers=servers, **SHAPE)
     assert isinstance(experiment.algorithm, A3C)
     algorithm = replace(experiment.algorithm, lr=lr, lr_end=lr, anneal_steps=0)
     stop = colobus.StopRule(steps=STEPS, until_score=SCORE)
@@ -122,10 +154,12 @@ def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
     shape, algorithm = experiment.shape, experiment.algorithm
     assert isinstance(algorithm, A3C)
     slow: Any = SlowHosts
-    words = [sys.executable, "-m", "colobus", "train", PRESET, "--out", folder, "--no-tensorboard"]
-    words += ["--workers", shape.workers, "--servers", shape.servers, "--games", shape.games]
-    words += ["--quorum", shape.quorum, "--lr", algorithm.lr]
-    words += ["--lr-end", algorithm.lr, "--anneal-steps", 0, "--seed", experiment.seed]
+    words = [sys.executable, "-m", "colobus", "train", PRESET, "--env", ENV, "--out", folder]
+    words += ["--workers", shape.workers, "--servers", shape.servers, "--quorum", shape.quorum]
+    for name, value in SHAPE.items():
+        words += [flag(name), value]
+    words += ["--lr", algorithm.lr, "--lr-end", algorithm.lr, "--anneal-steps", 0]
+    words += ["--seed", experiment.seed, "--no-tensorboard"]
     words += ["--steps", STEPS, "--until-score", SCORE, "--no-finish"]
     words += ["--on", "ray"]
     with slow(nodes, cpus=64.0) as hosts, ray_cluster(hosts, cpus=2) as cluster:
@@ -154,9 +188,9 @@ def add_rows(
         print(json.dumps({k: found[k] for k in (*about, "seconds", "versions_per_s")}), flush=True)
 
 
-def rows(kind: str = "", nodes: int = 0, folder: Path = FOLDER) -> list[dict[str, Any]]:
+def rows(kind: str = "", nodes: int = 0) -> list[dict[str, Any]]:
     """Return the rows of a kind, or all; at a size, or at all."""
-    every = read_lines(folder / ROWS) if (folder / ROWS).exists() else []
+    every = read_lines(FOLDER / ROWS) if (FOLDER / ROWS).exists() else []
     return [r for r in every if kind in ("", r["kind"]) and nodes in (0, r["nodes"])]
 
 
@@ -209,11 +243,11 @@ def predicted(costs: Costs, nodes: int, repetition: int | None = None) -> Speed:
     return simulate(setting(nodes, RATE, 1), costs, hosts, repetition)
 
 
-def medians(kind: str, folder: Path = FOLDER) -> dict[int, dict[str, float]]:
+def medians(kind: str) -> dict[int, dict[str, float]]:
     """Return the medians over seeds of the rows of a kind, by nodes."""
     found = dict[int, dict[str, float]]()
-    for nodes in sorted({row["nodes"] for row in rows(kind, 0, folder)}):
-        of = rows(kind, nodes, folder)
+    for nodes in sorted({row["nodes"] for row in rows(kind)}):
+        of = rows(kind, nodes)
         found[nodes] = {
             "versions": median(row["versions_per_s"] for row in of),
             "lag": median(row["lag"][0] for row in of),
@@ -247,13 +281,11 @@ def predict() -> None:
     print(f"{FOLDER / PREDICTION}: commit it, then measure 3 and 8 hosts")
 
 
-def page(folder: Path = FOLDER) -> list[str]:
+def page() -> list[str]:
     """Return the lines of a table: what was measured, and what was said about it before."""
-    said = folder / PREDICTION
+    said = FOLDER / PREDICTION
     every = json.loads(said.read_text()) if said.exists() else {}
-    kinds: dict[str, dict[int, Any]] = {
-        kind: medians(kind, folder) for kind in ("virtual", "measured")
-    }
+    kinds: dict[str, dict[int, Any]] = {kind: medians(kind) for kind in ("virtual", "measured")}
     kinds["plan"] = {int(nodes): row for nodes, row in every.items() if nodes.isdecimal()}
     lines = ["| nodes | versions/s | lag, 95 % | dropped |", "| --- | --- | --- | --- |"]
     for nodes in sorted({nodes for found in kinds.values() for nodes in found}):
@@ -267,31 +299,9 @@ def page(folder: Path = FOLDER) -> list[str]:
                 other = "" if kind == "measured" else off(value, measured.get(name))
                 cells.append(f"{value:{form}}{other}")
             if kind == "measured":
-                rates = sorted(row["versions_per_s"] for row in rows(kind, nodes, folder))
+                rates = sorted(row["versions_per_s"] for row in rows(kind, nodes))
                 cells[1] += f" ({rates[0]:.1f} to {rates[-1]:.1f})"
             lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def paper() -> list[str]:
-    """Return the lines of a table: what the plan says about DBA3C's own network on its cluster.
-
-    A file has what ``colobus plan dba3c-breakout-paper --cores 12 --no-changes --json`` printed.
-    """
-    plans = [json.loads(file.read_text()) for file in (FOLDER.parent / "paper").glob("*-*.json")]
-    plans.sort(key=lambda plan: (plan["hosts"], len(plan["link"]), plan["link"]))
-    lines = ["| nodes, link | steps/s that count | efficiency | dropped | bound by |"]
-    lines += ["| --- | --- | --- | --- | --- |"]
-    for plan in plans:
-        alone = next(one for one in plans if (one["hosts"], one["link"]) == (1, plan["link"]))
-        median_, least, largest = plan["learned"]
-        ideal = plan["hosts"] * np.array(alone["learned"])
-        share, low, high = median_ / ideal[0], least / ideal[2], largest / ideal[1]
-        lines.append(
-            f"| {plan['hosts']}, {plan['link']} | {median_:,.0f} ({least:,.0f} to {largest:,.0f}) "
-            f"| {share:.0%} ({low:.0%} to {high:.0%}) | {plan['dropped'][0]:.1%} "
-            f"| {plan['bound_by']} |"
-        )
     return lines
 
 
