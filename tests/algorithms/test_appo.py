@@ -16,116 +16,128 @@ from colobus.nets.network import NetworkSettings
 from colobus.ops import returns
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory, stand_in
-from helpers.gradients import Array, as_float32, differences
+from helpers.gradients import Array, as_float32, differences, log_softmax
 from helpers.outputs import Given, assert_same_bits
 from helpers.stacking import stack_at
 
-M, A = 13, 4
-ALGORITHM = APPO(clip=0.2, value_coefficient=0.7, entropy=0.03)
+M, A = 40, 4
+WEIGHTS: dict[str, Any] = {"value_coefficient": 0.7, "entropy": 0.03}
+ALGORITHM = APPO(clip=0.2, **WEIGHTS)
+TARGET_POLICY = APPO(
+    advantage="vtrace",
+    target_every=1,
+    ratio_cap=2.0,
+    clip=0.3,
+    kl_adjust=1.0,
+    kl_coeff=0.4,
+    **WEIGHTS,
+)
 
 
 class Case:
-    """Random samples in float64 and the same as a minibatch."""
+    """Random samples in float64: mu has acted, pi_old is a target policy, pi has the logits."""
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
         self.logits, self.values = rng.normal(size=(M, A)), rng.normal(size=M)
+        self.log_old = log_softmax(self.logits + rng.normal(scale=0.5, size=(M, A)))
         self.actions = rng.integers(A, size=M)
-        log_policy = self.logits - np.log(np.exp(self.logits).sum(axis=1, keepdims=True))
-        self.log_probs = log_policy[np.arange(M), self.actions] + rng.normal(scale=0.3, size=M)
+        own = self.log_old[np.arange(M), self.actions]
+        self.log_mu = np.minimum(own + rng.normal(scale=0.8, size=M), -0.01)
         self.advantages, self.targets = rng.normal(size=M), rng.normal(size=M)
-        self.weights = np.where(np.arange(M) % 4 == 1, 0.0, rng.uniform(0.5, 1.5, M))
-
-    def minibatch(self) -> Minibatch[Steps]:
-        floats = (self.log_probs, self.advantages, self.targets, self.weights)
-        more = (np.ones(M), np.zeros((M, 0)))  # independent draws, and no target policy
-        steps = Steps(torch.from_numpy(self.actions), *map(as_float32, (*floats, *more)))
-        return Minibatch(torch.zeros(M, 1, 1, 1), steps)
+        self.weights = np.where(np.arange(M) % 5 == 2, 0.0, rng.uniform(0.5, 1.5, M))
+        self.fresh = np.arange(M) % 3 > 0  # the others are of old windows
 
     def run(self, algorithm: APPO) -> tuple[torch.Tensor, dict[str, torch.Tensor], Given]:
         """Return the loss, its terms and the network with gradients."""
         net = Given(self.logits, self.values)
-        total, terms = algorithm.loss(stand_in(net), self.minibatch(), algorithm.start())
+        old = self.log_old if algorithm.target_every else np.zeros((M, 0))
+        floats = (self.log_mu, self.advantages, self.targets, self.weights, self.fresh, old)
+        steps = Steps(torch.from_numpy(self.actions), *map(as_float32, floats))
+        minibatch = Minibatch(torch.zeros(M, 1, 1, 1), steps)
+        total, terms = algorithm.loss(stand_in(net), minibatch, algorithm.start())
         torch.autograd.backward(total)
         return total.detach(), terms, net
 
 
-def slow_terms(case: Case, logits: Array, values: Array, algorithm: APPO) -> dict[str, float]:
-    """Schulman et al. 2017, equations 7 and 9, sample by sample in float64."""
+def slow(case: Case, logits: Array, values: Array, algorithm: APPO) -> dict[str, float]:
+    """Schulman et al. 2017, equations 7 and 9, sample by sample in float64.
 
-    def mean(x: Array) -> float:
-        return float((x * case.weights).sum() / case.weights.sum())
+    With a target policy the ratio is ``pi / max(pi_old, mu / cap)`` (Luo et al. 2020).
+    """
+
+    def mean(x: Array, weights: Array = case.weights) -> float:
+        return float((x * weights).sum() / weights.sum())
 
     advantages = case.advantages
     if algorithm.normalise:
         centred = advantages - mean(advantages)
         advantages = centred / mean(centred**2) ** 0.5
-    surrogate, entropy, kl, clipped, ratios = np.zeros((5, M))
+    surrogate, entropy, kl, moved, ratios, clipped = np.zeros((6, M))
     for i in range(M):
-        policy = np.exp(logits[i]) / np.exp(logits[i]).sum()
-        ratio = policy[case.actions[i]] / np.exp(case.log_probs[i])
-        low, high = 1 - algorithm.clip, 1 + algorithm.clip
-        a = advantages[i]
-        ratios[i] = ratio
-        surrogate[i] = min(ratio * a, min(max(ratio, low), high) * a)
-        entropy[i] = -(policy * np.log(policy)).sum()
-        kl[i] = ratio - 1 - np.log(ratio)
-        clipped[i] = not low <= ratio <= high
-    errors = case.targets - values
+        policy, old = np.exp(logits[i]) / np.exp(logits[i]).sum(), np.exp(case.log_old[i])
+        action, mu, a = case.actions[i], np.exp(case.log_mu[i]), advantages[i]
+        capped = max(old[action], mu / algorithm.ratio_cap)
+        ratios[i] = policy[action] / (capped if algorithm.target_every else mu)
+        limited = min(max(ratios[i], 1 - algorithm.clip), 1 + algorithm.clip)
+        clipped[i] = limited != ratios[i]
+        surrogate[i] = min(ratios[i] * a, limited * a)
+        entropy[i] = -sum(p * np.log(p) for p in policy)
+        kl[i] = sum(o * np.log(o / p) for o, p in zip(old, policy, strict=True))
+        moved[i] = policy[action] / mu - 1 - np.log(policy[action] / mu)
+    measured = case.weights * case.fresh
+    seen, errors = np.sort(moved[measured > 0]), case.targets - values
     spread = mean((case.targets - mean(case.targets)) ** 2)
-    return {
+    terms = {
         "policy_loss": -mean(surrogate),
-        "value_loss": mean((values - case.targets) ** 2) / 2,
+        "value_loss": mean(errors**2) / 2,
         "entropy": mean(entropy),
-        "kl": mean(kl),
-        "kl_median": float(np.sort(kl[case.weights > 0])[4]),  # of ten, the lower one in the middle
-        "kl_max": float(kl[case.weights > 0].max()),
+        "kl": mean(moved, measured),
+        "kl_median": float(seen[(len(seen) - 1) // 2]),  # the lower one in the middle
+        "kl_max": float(seen[-1]),
         "ratio_mean": mean(ratios),
         "ratio_variance": mean((ratios - mean(ratios)) ** 2),
         "clipped": mean(clipped),
         "explained_variance": 1 - mean((errors - mean(errors)) ** 2) / spread,
     }
-
-
-def slow_total(case: Case, logits: Array, values: Array, algorithm: APPO) -> float:
-    terms = slow_terms(case, logits, values, algorithm)
-    return (
+    terms["total"] = (
         terms["policy_loss"]
         + algorithm.value_coefficient * terms["value_loss"]
         - algorithm.entropy * terms["entropy"]
     )
+    if algorithm.kl_coeff:
+        terms["total"] += algorithm.kl_coeff * mean(kl)  # what is minimised: of all windows
+        terms["kl_term"] = mean(kl, measured)  # what steers: of fresh windows
+        terms["kl_coefficient"] = algorithm.kl_coeff
+    return terms
 
 
+@pytest.mark.parametrize("algorithm", [ALGORITHM, TARGET_POLICY], ids=["plain", "target policy"])
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_loss_and_its_terms_are_the_papers(seed: int, normalise: bool) -> None:
-    algorithm, case = replace(ALGORITHM, normalise=normalise), Case(seed)
-    total, terms, _ = case.run(algorithm)
-    want = slow_terms(case, case.logits, case.values, algorithm)
+def test_the_loss_its_terms_and_its_gradient_are_the_formulas(
+    seed: int, normalise: bool, algorithm: APPO
+) -> None:
+    algorithm, case = replace(algorithm, normalise=normalise), Case(seed)
+    total, terms, net = case.run(algorithm)
+    want = slow(case, case.logits, case.values, algorithm)
+    assert total.item() == pytest.approx(want.pop("total"), rel=1e-4, abs=1e-5)
     assert terms.keys() == want.keys()
     for name, value in want.items():
         assert terms[name].item() == pytest.approx(value, rel=1e-4, abs=1e-5), name
-    slow = slow_total(case, case.logits, case.values, algorithm)
-    assert total.item() == pytest.approx(slow, rel=1e-4, abs=1e-5)
-
-
-@pytest.mark.parametrize("normalise", [True, False])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_gradient_is_that_of_the_formula(seed: int, normalise: bool) -> None:
-    algorithm, case = replace(ALGORITHM, normalise=normalise), Case(seed)
-    logits, values = case.run(algorithm)[2].gradients()
-    want = differences(lambda x: slow_total(case, x, case.values, algorithm), case.logits)
-    np.testing.assert_allclose(logits, want, rtol=1e-3, atol=1e-6)
-    want = differences(lambda x: slow_total(case, case.logits, x, algorithm), case.values)
-    np.testing.assert_allclose(values, want, rtol=1e-3, atol=1e-6)
+    logits, values = net.gradients()
+    slope = differences(lambda x: slow(case, x, case.values, algorithm)["total"], case.logits)
+    np.testing.assert_allclose(logits, slope, rtol=1e-3, atol=1e-6)
+    slope = differences(lambda x: slow(case, case.logits, x, algorithm)["total"], case.values)
+    np.testing.assert_allclose(values, slope, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("garbage", [1e4, -1e4, np.inf, -np.inf, np.nan])
 def test_samples_of_weight_0_move_nothing_whatever_they_hold(garbage: float) -> None:
     case, spoilt = Case(1), Case(1)
     lost = case.weights == 0.0
-    assert lost.sum() == 3
-    for array in (spoilt.log_probs, spoilt.advantages, spoilt.targets):
+    assert lost.sum() == 8
+    for array in (spoilt.log_mu, spoilt.advantages, spoilt.targets):
         array[lost] = garbage
     spoilt.actions[lost] = 0
     found = case.run(ALGORITHM)
@@ -173,58 +185,19 @@ def test_prepared_samples_hold_each_steps_own_fields(kind: Any) -> None:
         assert step.advantages.item() == pytest.approx(want.advantages[n, t].item(), abs=1e-4)
 
 
-def test_rewards_are_learned_from_by_their_sign() -> None:
-    net = make_net(NetworkSettings(torso="tiny", width=8, stack=3))
-    batch = as_batch([random_trajectory(np.random.default_rng(4), length=6)])
-    signs = batch._replace(rewards=batch.rewards.sign())
-    index = torch.arange(12)
-
-    def targets(kind: Any, given: Any) -> torch.Tensor:
-        algorithm = APPO(reward_clip=kind)
-        return algorithm.prepare(net, given, algorithm.start()).select(index).steps.targets
-
-    assert torch.equal(targets("sign", batch), targets("none", signs))
-    assert not torch.allclose(targets("none", batch), targets("none", signs))
-
-
-def first_actions(log_probs: torch.Tensor, advantages: torch.Tensor) -> Steps:
-    """Return steps that took action 0, all alike but for these numbers."""
-    count = len(log_probs)
-    ones, none = torch.ones(count), torch.zeros(count, 0)
-    actions = torch.zeros(count, dtype=torch.int64)
-    return Steps(actions, log_probs, advantages, torch.zeros(count), ones, ones, none)
-
-
 @pytest.mark.parametrize("advantage", [-1.0, 1.0])
 def test_a_huge_ratio_gives_a_finite_loss_and_gradient(advantage: float) -> None:
     """The behaviour policy gave e^-100 to what the policy does now: the ratio is e^100."""
     algorithm, net = APPO(normalise=False), make_net()
-    behaviour = torch.tensor([-100.0, -100.0, -1.0, -1.0])
-    steps = first_actions(behaviour, torch.full((4,), advantage))
+    behaviour, ones = torch.tensor([-100.0, -100.0, -1.0, -1.0]), torch.ones(4)
+    actions = torch.zeros(4, dtype=torch.int64)
+    steps = Steps(actions, behaviour, advantage * ones, 0.0 * ones, ones, ones, torch.zeros(4, 0))
     minibatch = Minibatch(torch.zeros(4, 3, 10, 5), steps)
     total, terms = algorithm.loss(net, minibatch, algorithm.start())
     torch.autograd.backward(total)
     assert total.isfinite()
     assert all(value.isfinite() for value in terms.values())
     assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
-
-
-def test_the_kl_divergence_leaves_out_actions_that_were_no_independent_draws() -> None:
-    algorithm, net = APPO(), make_net()
-    log_probs = torch.full((6,), 1 / 3).log()
-    advantages = torch.randn(6, generator=torch.Generator().manual_seed(1))
-    steps = first_actions(log_probs, advantages)
-    held = steps._replace(
-        log_probs=torch.where(torch.arange(6) < 3, 0.0, log_probs),
-        independent=(torch.arange(6) >= 3).float(),
-    )
-    observations = torch.zeros(6, 3, 10, 5)
-    kl = [
-        algorithm.loss(net, Minibatch(observations, given), algorithm.start())[1]["kl"].item()
-        for given in (steps, held, held._replace(independent=torch.ones(6)))
-    ]
-    assert kl[1] == pytest.approx(kl[0], abs=1e-6)
-    assert kl[2] > kl[0] + 0.1
 
 
 @pytest.mark.parametrize(
