@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from colobus.algorithms import auxiliary
-from colobus.algorithms.appo import APPO
+from colobus.algorithms.appo import APPO, Steps
 from colobus.algorithms.auxiliary import HORIZON, Future
+from colobus.algorithms.batches import Minibatch
 from colobus.algorithms.dqn import DQN
 from colobus.core.types import Batch
 from colobus.experiment.presets import PRESETS
@@ -145,13 +146,32 @@ def slow_prediction(net: Network, hidden: Array, steps: list[dict[str, Any]]) ->
     return rows
 
 
-def slow_rows(net: Network, batch: Batch, hidden: Array, places: list[tuple[int, int]]) -> Array:
-    """Return the rows of what follows the steps at (window, step)."""
-    rows = []
+def slow_losses(
+    net: Network, batch: Batch, codes: torch.Tensor, places: list[tuple[int, int]]
+) -> dict[str, float]:
+    """Return the means over what follows the steps at (window, step)."""
+    hidden, rows = codes.detach().numpy().reshape(*batch.ages.shape, -1), []
     for n, t in places:
         steps = slow_ahead(batch, hidden, n, t)
         rows += slow_prediction(net, hidden[n, t].astype(np.float64), steps)
-    return np.array(rows)
+    weights, rewards, ends, follows, latents = np.array(rows).T
+    return {
+        "reward_prediction_loss": (weights * rewards).sum() / weights.sum(),
+        "end_prediction_loss": (weights * ends).sum() / weights.sum(),
+        "latent_prediction_loss": (follows * latents).sum() / follows.sum(),
+    }
+
+
+def codes_of(net: Network, batch: Batch) -> torch.Tensor:
+    """Return the codes of all observations."""
+    every = Observations(net, batch.frames, batch.ages).pick(torch.arange(batch.ages.numel()))
+    return net(every)[CODE]
+
+
+def own_loss(net: Network, minibatch: Minibatch[Steps]) -> Any:
+    """Return the loss of the autoencoder alone, and its terms."""
+    observations, steps, ahead, _ = minibatch
+    return auxiliary.loss(net, net(observations)[CODE], observations, ahead, steps.weights)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -159,30 +179,17 @@ def test_the_prediction_loss_is_the_slow_one(seed: int) -> None:
     batch, net = noise(length=20, seed=seed), net_of("predict", seed)
     with torch.no_grad():
         for name, parameter in net.named_parameters():
-            if name.startswith("auxiliary.outcome"):
+            if name.startswith("auxiliary"):  # biases too, which are 0 at first
                 parameter.add_(0.3 * torch.randn_like(parameter))
     windows, length = batch.actions.shape
     algorithm = APPO(minibatch=5)
     prepared = algorithm.prepare(net, batch, algorithm.start())
     index = torch.randperm(windows * length, generator=torch.Generator().manual_seed(seed))
-    every = Observations(net, batch.frames, batch.ages).pick(torch.arange(windows * (length + 1)))
-    latents = net(every)[CODE]
-    hidden = latents.detach().numpy().reshape(windows, length + 1, -1)
-    first = index.tolist()[: len(index) // 4]
-    places = [divmod(i, length) for i in first]
-    rows = slow_rows(net, batch, hidden, places)
-    weights, follows = rows[:, 0], rows[:, 3]
-    want = {
-        "reward_prediction_loss": (weights * rows[:, 1]).sum() / weights.sum(),
-        "end_prediction_loss": (weights * rows[:, 2]).sum() / weights.sum(),
-        "latent_prediction_loss": (follows * rows[:, 4]).sum() / follows.sum(),
-    }
+    places = [divmod(i, length) for i in index.tolist()[: len(index) // 4]]
+    want = slow_losses(net, batch, codes_of(net, batch), places)
     minibatch = prepared.select(index)
     net.auxiliary_weight = 0.3
-    code = net(minibatch.observations)[CODE]
-    total, terms = auxiliary.loss(
-        net, code, minibatch.observations, minibatch.ahead, minibatch.steps.weights
-    )
+    total, terms = own_loss(net, minibatch)
     for name, value in want.items():
         assert terms[name].item() == pytest.approx(value, rel=1e-4), name
     assert terms["prediction_loss"].item() == pytest.approx(sum(want.values()), rel=1e-4)
@@ -208,10 +215,7 @@ def test_a_batch_in_which_nothing_is_known_has_the_loss_0() -> None:
     batch = batch._replace(mask=torch.zeros_like(batch.mask))
     algorithm = APPO()
     minibatch = algorithm.prepare(net, batch, algorithm.start()).select(torch.arange(42))
-    code = net(minibatch.observations)[CODE]
-    total, _ = auxiliary.loss(
-        net, code, minibatch.observations, minibatch.ahead, minibatch.steps.weights
-    )
+    total, _ = own_loss(net, minibatch)
     torch.autograd.backward(total)
     assert total.item() == 0.0
 
@@ -249,13 +253,7 @@ def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
     without, _ = algorithm.loss(net, minibatch, algorithm_state)
     net.auxiliary_weight = 2.0
     both, terms = algorithm.loss(net, minibatch, algorithm_state)
-    own, more = auxiliary.loss(
-        net,
-        net(minibatch.observations)[CODE],
-        minibatch.observations,
-        minibatch.ahead,
-        minibatch.steps.weights,
-    )
+    own, more = own_loss(net, minibatch)
     policy, decoder = gradient(net, without), gradient(net, own)
     assert policy.abs().max() > 1e-4
     assert decoder.abs().max() > 1e-4
@@ -268,23 +266,16 @@ def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
 def test_dqn_predicts_from_steps_spread_over_all_windows() -> None:
     batch, net, algorithm = noise(length=8), net_of_dqn(), DQN(returns="q_lambda", target_every=0)
     algorithm_state = algorithm.start()
-    windows, length = batch.actions.shape
     prepared = algorithm.prepare(net, batch, algorithm_state)
-    every = Observations(net, batch.frames, batch.ages).pick(torch.arange(windows * (length + 1)))
-    codes = net(every)[CODE]
-    hidden = codes.detach().numpy().reshape(windows, length + 1, -1)
-    places = [(n, t) for n in range(windows) for t in (0, 4)]  # each fourth of all steps
-    rows = slow_rows(net, batch, hidden, places)
-    weights, follows = rows[:, 0], rows[:, 3]
-    want = sum((weights * rows[:, k]).sum() / weights.sum() for k in (1, 2))
-    want += (follows * rows[:, 4]).sum() / follows.sum()
+    places = [(n, t) for n in range(len(batch.actions)) for t in (0, 4)]  # each fourth of all
+    want = sum(slow_losses(net, batch, codes_of(net, batch), places).values())
     net.auxiliary_weight = 0.0
     without, _ = algorithm.loss(net, prepared, algorithm_state)
     net.auxiliary_weight = 2.0
     both, terms = algorithm.loss(net, prepared, algorithm_state)
     assert terms["prediction_loss"].item() == pytest.approx(want, rel=1e-4)
     assert (both - without).item() == pytest.approx(2.0 * want, rel=1e-3)
-    own, _ = auxiliary.window_loss(net, net(every)[CODE], batch)
+    own, _ = auxiliary.window_loss(net, codes_of(net, batch), batch)
     assert gradient(net, own).abs().max() > 1e-4
     torch.testing.assert_close(
         gradient(net, both), gradient(net, without) + gradient(net, own), rtol=1e-3, atol=1e-6

@@ -19,12 +19,12 @@ from colobus.algorithms.exploration import Exploration, Player, Sampled, best_al
 from colobus.algorithms.iqn import IQN
 from colobus.algorithms.pqn import PQN
 from colobus.core.arrays import apart
-from colobus.core.types import Batch, Trajectory, Version
+from colobus.core.types import Batch
 from colobus.nets.config import NetworkSettings
 from colobus.nets.network import Network
 from colobus.ops import losses
 from colobus.roles.replay.queue import as_batch
-from conftest import make_net
+from conftest import make_net, random_trajectory
 
 MASKS = [[1, 0, 1], [1, 1, 0], [0, 1, 1]]  # of three observations: three actions
 SETTINGS = NetworkSettings(torso="mlp", width=8, stack=1)
@@ -77,21 +77,17 @@ def batch_of(actions: list[int], rewards: list[float], masks: Any = MASKS) -> Ba
     length = len(actions)
     frames = np.zeros((1, length + 1, 1, 5), dtype=np.float32)
     frames[0, :, 0, 2:] = masks[: length + 1]
+    played = random_trajectory(np.random.default_rng(0), games=1, length=length)
     none = np.zeros((1, length), dtype=np.bool_)
-    played = Trajectory(
-        actor=0,
-        round=0,
-        version=Version(0, 0),
+    played = played._replace(
         frames=frames,
         ages=np.arange(length + 1)[None],
         actions=np.array([actions]),
         rewards=np.array([rewards], dtype=np.float32),
         terminated=none,
         truncated=none,
-        independent=np.ones(1, dtype=np.bool_),
         mask=~none,
         log_probs=np.full((1, length), log(0.25), dtype=np.float32),
-        state=np.zeros((1, 0), dtype=np.float32),
     )
     return as_batch([played])
 

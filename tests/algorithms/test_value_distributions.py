@@ -141,9 +141,9 @@ def test_munchausen_with_distributions_takes_their_means(name: str) -> None:
     assert terms["td_error"] == pytest.approx(errors.mean(), rel=2e-4)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, "DQN, n steps"])
 def test_discount_and_lambda_change_with_the_steps(name: str) -> None:
-    still = ALGORITHMS[name]
+    still = ALGORITHMS.get(name, DQN(gamma=0.9, lam=0.7, n=LENGTH, target_every=0))
     moving = replace(still, gamma_end=0.8, lam_end=0.1, anneal_steps=1000)
     assert still.start().keys() < moving.start().keys()
     algorithm_state = moving.start()
@@ -164,18 +164,6 @@ def test_discount_and_munchausen_may_change_over_steps_of_their_own() -> None:
     algorithm.after(state, {}, 250)
     found = [float(state[name]) for name in ("learning_rate", "gamma", "munchausen")]
     assert found == pytest.approx([7.75e-4, 0.85, 0.1125])
-
-
-def test_the_discount_of_n_step_returns_changes_too() -> None:
-    still = DQN(gamma=0.9, n=LENGTH, target_every=0)
-    moving = replace(still, gamma_end=0.5, anneal_steps=100)
-    algorithm_state = moving.start()
-    moving.after(algorithm_state, {}, 50)
-    net, _, batch = made(moving, seed=4)
-    there = replace(still, gamma=0.7)
-    assert learned(moving, net, batch, algorithm_state) == pytest.approx(
-        learned(there, net, batch, there.start()), rel=1e-6
-    )
 
 
 @pytest.mark.parametrize("form", ["histograms", "quantiles"])

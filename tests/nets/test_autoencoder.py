@@ -108,22 +108,6 @@ def test_the_auxiliary_form_is_the_slow_one() -> None:
     np.testing.assert_allclose(as_array(net.auxiliary(hidden)), want, rtol=1e-4, atol=1e-5)
 
 
-def test_the_prediction_of_a_step_is_the_slow_one() -> None:
-    net = make_net(tiny("predict"))
-    weights = {k.removeprefix("auxiliary."): v for k, v in with_biases(net).items()}
-    hidden = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
-    actions = torch.tensor([2, 0, 1, 1, 2])
-    assert isinstance(net.auxiliary, Prediction)
-    latents, outcomes = (found[:, 0] for found in net.auxiliary(hidden, actions.unsqueeze(1)))
-    for m in range(5):
-        joint = weights["joint.weight"] @ as_array(hidden[m]) + weights["joint.bias"]
-        joint = (joint + weights["action.weight"][:, actions[m]]).clip(min=0.0)
-        want = weights["latent.weight"] @ joint + weights["latent.bias"]
-        np.testing.assert_allclose(as_array(latents[m]), want, rtol=1e-4, atol=1e-5)
-        want = weights["outcome.weight"] @ joint + weights["outcome.bias"]
-        np.testing.assert_allclose(as_array(outcomes[m]), want, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("form", OWN)
 def test_each_form_adds_its_layers_and_off_adds_none(form: str) -> None:
     torso = ["torso.hidden", "torso.norm"]
