@@ -107,6 +107,7 @@ def make_net(
     heads: dict[str, int] | MakeHeads | None = None,
     precision: Precision = "float32",
     seed: int = 0,
+    planes: int = 1,
     agents: int = 1,
     masks: int = 0,
 ) -> Network:
@@ -123,6 +124,7 @@ def make_net(
             heads_of(heads or {"policy": 3, "value": 1}),
             InputStatistics(mean, deviation),
             precision,
+            planes=planes,
             agents=agents,
             masks=masks,
         )

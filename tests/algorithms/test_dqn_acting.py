@@ -13,13 +13,10 @@ import torch
 from colobus.algorithms.action_values import ladder
 from colobus.algorithms.dqn import DQN
 from colobus.algorithms.exploration import Player
-from colobus.core.checkpoint import Checkpoint
 from colobus.core.errors import ColobusError
-from colobus.core.types import Version
-from colobus.evaluation.agent import Agent
 from colobus.evaluation.evaluator import evaluate
 from conftest import make_net
-from helpers.players import CATCH, make_experiment
+from helpers.players import make_agent
 
 DUELLING = DQN(duelling=True)
 LADDER = DQN(explore="ladder")
@@ -57,20 +54,8 @@ def test_acting_gives_the_values_of_actions(algorithm: DQN) -> None:
         torch.testing.assert_close(scores - scores[:, :1], differences)
 
 
-def make_player(algorithm: DQN = DUELLING) -> Agent:
-    """Return an agent of Catch with random parameters."""
-    experiment = replace(make_experiment(CATCH), algorithm=algorithm)
-    net = make_net(experiment.network, heads=partial(algorithm.heads, 3))
-    tensors = {f"parameter/{k}": p.detach().clone() for k, p in net.named_parameters()}
-    tensors |= {
-        "input/mean": torch.full((10, 5), 90.0),
-        "input/deviation": torch.full((10, 5), 40.0),
-    }
-    return Agent(experiment, Checkpoint(Version(0, 7), 1000, tensors, {}), 3)
-
-
 def test_an_agent_without_probabilities_is_epsilon_greedy() -> None:
-    agent, count = make_player(), 40_000
+    agent, count = make_agent(algorithm=DUELLING), 40_000
     one = np.random.default_rng(0).integers(0, 256, (1, 4, 10, 5), dtype=np.uint8)
     seen = np.repeat(one, count, axis=0)
     best = agent.act(seen[:100], "greedy")
@@ -82,7 +67,7 @@ def test_an_agent_without_probabilities_is_epsilon_greedy() -> None:
 
 
 def test_an_agent_without_probabilities_cannot_sample() -> None:
-    agent = make_player()
+    agent = make_agent(algorithm=DUELLING)
     observation = np.zeros((4, 10, 5), dtype=np.uint8)
     with pytest.raises(
         ColobusError, match=r"policy sampled: .*no probabilities; take epsilon or greedy"
@@ -103,7 +88,7 @@ def test_an_agent_without_probabilities_cannot_sample() -> None:
     ],
 )
 def test_an_agent_plays_with_the_last_epsilon(changes: dict[str, Any], epsilon: float) -> None:
-    agent = make_player(replace(DUELLING, **changes))
+    agent = make_agent(algorithm=replace(DUELLING, **changes))
     assert agent.epsilon == pytest.approx(epsilon)
     found = evaluate(agent, episodes=2)
     assert f", epsilon-greedy {epsilon:.2g}, 3 actions" in found.lines()[1]
@@ -117,10 +102,8 @@ def test_an_agent_plays_with_the_last_epsilon(changes: dict[str, Any], epsilon: 
 
 
 def test_an_evaluation_is_epsilon_greedy_by_nature_and_says_so() -> None:
-    agent = make_player()
-    found = evaluate(agent, episodes=3)
-    assert found.policy == agent.policy == "epsilon"
-    assert ", epsilon-greedy 0.05, 3 actions" in found.lines()[1]
+    agent = make_agent(algorithm=DUELLING)
+    assert evaluate(agent, episodes=3).policy == agent.policy == "epsilon"
     greedy = evaluate(agent, "dba3c", episodes=3)
     assert (greedy.policy, greedy.as_dict()["epsilon"]) == ("greedy", None)
-    assert ", greedy policy, 3 actions" in evaluate(agent, "dba3c", episodes=3).lines()[1]
+    assert ", greedy policy, 3 actions" in greedy.lines()[1]

@@ -85,7 +85,10 @@ def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> 
         extra: Any = {"planes": planes(settings), "masks": masks(settings)}
         net = Network(experiment.network, shape, heads, statistics, "float32", **extra)
     tensors = {f"parameter/{k}": p.detach().clone().contiguous() for k, p in net.named_parameters()}
-    tensors[f"parameter/heads.{experiment.algorithm.acting_heads[0]}.weight"] *= 100
+    head = f"parameter/heads.{experiment.algorithm.acting_heads[0]}."
+    for name in tensors:
+        if name.startswith(head) and name.endswith("weight"):
+            tensors[name] *= 100
     tensors["input/mean"] = torch.from_numpy(statistics.mean)
     tensors["input/deviation"] = torch.from_numpy(statistics.deviation)
     return Checkpoint(Version(0, 7), steps, tensors, {})

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from colobus.nets.autoencoder import Decoder, Prediction
-from colobus.nets.network import CODE, InputStatistics, Network, NetworkSettings
+from colobus.nets.network import CODE, Network, NetworkSettings
 from colobus.nets.observations import Observations
 from colobus.ops.flat import FlatParameters, Layout
 from colobus.roles.replay.queue import as_batch
-from conftest import heads_of, make_net, random_trajectory
+from conftest import make_net, random_trajectory
 
 Array = np.ndarray[Any, Any]
 
@@ -193,10 +193,7 @@ def test_every_torso_has_every_form(torso: Any, form: Any) -> None:
 @pytest.mark.parametrize("form", ["latent", "auxiliary"])
 def test_colour_frames_are_reconstructed_plane_by_plane(form: Any) -> None:
     settings = NetworkSettings(torso="small", width=8, stack=2, autoencoder=form)
-    shape = (126, 42)
-    statistics = InputStatistics(np.zeros(shape, np.float32), np.ones(shape, np.float32))
-    heads = heads_of({"policy": 3, "value": 1})
-    net = Network(settings, shape, heads, statistics, "float32", planes=3)
+    net = make_net(settings, (126, 42), planes=3)
     stacks = torch.randn(2, 2, 126, 42, generator=torch.Generator().manual_seed(3))
     assert isinstance(net.auxiliary, Decoder)
     wanted = net.auxiliary.wanted(stacks)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from colobus.nets.network import InputStatistics, Network, NetworkSettings
+from colobus.nets.network import Network, NetworkSettings
 from colobus.nets.torsos import TORSOS, smallest_side
-from conftest import heads_of, make_net
+from conftest import make_net
 
 Array = np.ndarray[Any, Any]
 HEADS = {"policy": 4, "value": 1}
@@ -21,15 +21,8 @@ COLOUR = replace(PAPER, width=24, stack=2)
 PLANE = (54, 60)  # pooling drops a row: 54, 50, 25, 21, 10, 6, 3, 1
 
 
-def colour_net(settings: NetworkSettings, plane: tuple[int, int], precision: Any) -> Network:
-    rng = np.random.default_rng(1)
-    shape = (3 * plane[0], plane[1])
-    mean = rng.uniform(0, 255, shape).astype(np.float32)
-    deviation = rng.uniform(30, 90, shape).astype(np.float32)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(2)
-        statistics = InputStatistics(mean, deviation)
-        return Network(settings, shape, heads_of(HEADS), statistics, precision, planes=3)
+def colour_net(settings: NetworkSettings, plane: tuple[int, int]) -> Network:
+    return make_net(settings, (3 * plane[0], plane[1]), HEADS, planes=3)
 
 
 def colour_frames(count: int, plane: tuple[int, int] = PLANE, stack: int = 2) -> torch.Tensor:
@@ -69,7 +62,7 @@ def numpy_torso(net: Network, seen: Array, planes: int) -> Array:
 )
 def test_ba3c_has_the_originals_parameters(width: int, pad: int, count: int) -> None:
     settings = replace(PAPER, width=width, pad_channels=pad)
-    net = colour_net(settings, (84, 84), "float32")
+    net = colour_net(settings, (84, 84))
     assert sum(p.numel() for p in net.parameters()) == count
     shapes = {name: list(p.shape) for name, p in net.torso.named_parameters()}
     assert shapes == {
@@ -86,7 +79,7 @@ def test_ba3c_has_the_originals_parameters(width: int, pad: int, count: int) -> 
 @pytest.mark.parametrize("hidden", ["linear", "dense"])
 def test_ba3c_in_colour_is_the_plain_numpy_form(hidden: Any, layer_norm: bool, pad: int) -> None:
     settings = replace(COLOUR, hidden=hidden, layer_norm=layer_norm, pad_channels=pad)
-    net = colour_net(settings, PLANE, "float32")
+    net = colour_net(settings, PLANE)
     with torch.no_grad():
         for name, parameter in net.torso.named_parameters():
             if parameter.dim() == 1:  # a bias of 0 and a scale of 1 would show nothing
@@ -111,7 +104,7 @@ def test_a_grey_frame_is_its_own_channel() -> None:
 
 
 def test_channels_to_spare_get_no_gradient() -> None:
-    net = colour_net(COLOUR, PLANE, "float32")
+    net = colour_net(COLOUR, PLANE)
     net(net.preprocess(colour_frames(2)))["value"].sum().backward()
     gradient = dict(net.torso.named_parameters())["convolutions.0.weight"].grad
     assert gradient is not None
@@ -138,15 +131,14 @@ def test_the_smallest_frame_leaves_one_pixel_and_a_smaller_one_is_refused(torso:
 def test_the_smallest_frame_of_ba3c_is_52_for_each_plane() -> None:
     """By hand: 52, 48, 24, 20, 10, 6, 3, 1."""
     assert smallest_side("ba3c") == 52
-    assert colour_net(COLOUR, (52, 52), "float32").torso.hidden.in_features == 64
+    assert colour_net(COLOUR, (52, 52)).torso.hidden.in_features == 64
     with pytest.raises(ValueError, match=r"\(51, 52\) are too small for the torso 'ba3c'"):
-        colour_net(COLOUR, (51, 52), "float32")  # 153 rows in all
+        colour_net(COLOUR, (51, 52))  # 153 rows in all
 
 
 def test_rows_that_cannot_be_cut_into_planes_are_refused() -> None:
-    statistics = InputStatistics(np.zeros((161, 60), np.float32), np.ones((161, 60), np.float32))
     with pytest.raises(ValueError, match=r"\(161, 60\) cannot be cut into 3 planes"):
-        Network(COLOUR, (161, 60), heads_of(HEADS), statistics, "float32", planes=3)
+        make_net(COLOUR, (161, 60), HEADS, planes=3)
 
 
 def test_outputs_count_every_layer_and_the_places_that_pooling_keeps() -> None:
@@ -156,7 +148,7 @@ def test_outputs_count_every_layer_and_the_places_that_pooling_keeps() -> None:
     copied = 16 * 84 * 84
     convolved = 32 * 80 * 80 + 32 * 36 * 36 + 64 * 14 * 14 + 64 * 5 * 5
     pooled = 32 * 40 * 40 + 32 * 18 * 18 + 64 * 7 * 7
-    paper = colour_net(PAPER, (84, 84), "float32").torso.outputs
+    paper = colour_net(PAPER, (84, 84)).torso.outputs
     assert paper == copied + convolved + 3 * pooled + 128
 
 

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
 
 import pytest
 import torch
 from safetensors.numpy import load_file
 
-from colobus.core.errors import CannotWrite, ColobusError, Lost
-from colobus.core.types import Batch
+from colobus.core.errors import CannotWrite, ColobusError
 from colobus.roles.replay.buffer import ReplayBuffer
-from colobus.roles.replay.in_rounds import BufferInRounds
-from colobus.roles.replay.joined import JoinedQueues
-from colobus.roles.replay.queue import TrajectoryQueue
 from colobus.roles.replay.sampling import (
     Prioritized,
-    RateLimiter,
     SamplesPerInsert,
     Sampling,
     Uniform,
 )
-from colobus.roles.update_schedule import UpdateSchedule
 from helpers.streams import BY_ERROR, LENGTH, STACK, Player, make_store
 
 
@@ -180,23 +173,3 @@ def test_a_replay_of_other_settings_is_refused_by_both_numbers(tmp_path: Path) -
         make_store(120, streams=4, length=5).load(tmp_path)
     with pytest.raises(ColobusError, match=r"has alpha None, this run has 0\.6"):
         make_store(120, streams=4, sampling=Prioritized()).load(tmp_path)
-
-
-PATIENCE = 20.0
-
-
-class Away:
-    """A queue that is lost with its process."""
-
-    def sample(self, _: float | None = None) -> Batch:
-        raise Lost("it is gone")
-
-
-def in_rounds() -> Callable[[], Batch]:
-    limiter = RateLimiter(60)
-    store = make_store(200, streams=4, sampling=Uniform(), limiter=limiter, seed=5)
-    return BufferInRounds(store, range(2), UpdateSchedule(32, 60, 0.75, 8), PATIENCE).sample
-
-
-def joined() -> Callable[[], Batch]:
-    return JoinedQueues([cast("TrajectoryQueue", Away())], PATIENCE).sample
