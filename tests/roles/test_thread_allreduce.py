@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ import torch
 from colobus.core.errors import Closed, Deadline, Diverged
 from colobus.ops import losses
 from colobus.roles.allreduce import Member, ThreadAllreduce
+from helpers.waiting import on_a_thread
 
 
 def at_once(size: int, work: Callable[[Member], Any], patience: float = 20.0) -> list[Any]:
@@ -53,22 +53,13 @@ def test_a_learner_that_does_not_come_is_named() -> None:
                 found.result()
 
 
-def waiting(group: ThreadAllreduce, rank: int) -> Future[torch.Tensor]:
-    found: Future[torch.Tensor] = Future()
-
-    def work() -> None:
-        try:
-            found.set_result(group.sum(rank, torch.ones(2)))
-        except BaseException as error:
-            found.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    return found
+def waiting(group: ThreadAllreduce) -> Future[torch.Tensor]:
+    return on_a_thread(lambda: group.sum(0, torch.ones(2)))
 
 
 def test_whoever_waits_for_one_that_left_is_let_go_once_the_run_stops() -> None:
     group = ThreadAllreduce(2, patience=20.0)
-    first = waiting(group, 0)
+    first = waiting(group)
     group.leave(1)
     time.sleep(0.05)
     assert not first.done()  # its error may be on its way to the runtime
@@ -79,7 +70,7 @@ def test_whoever_waits_for_one_that_left_is_let_go_once_the_run_stops() -> None:
 
 def test_a_round_that_has_begun_is_ended_while_the_run_stops() -> None:
     group = ThreadAllreduce(2, patience=20.0)
-    first = waiting(group, 0)
+    first = waiting(group)
     group.close()
     time.sleep(0.05)
     assert not first.done()

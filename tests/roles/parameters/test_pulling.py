@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,11 +25,28 @@ from colobus.roles.parameters.published import (
 from colobus.roles.parameters.server import Admission, ParameterServer
 from helpers.schedules import ROUNDS, SIZE, World
 from helpers.servers import server_of
+from helpers.waiting import on_a_thread
 
 
 def newest(servers: Sequence[Any], at_least: Version) -> Pulled:
     """Pull as an asynchronous learner does."""
     return pull_newest(servers)
+
+
+def assert_full_steps(world: World, quorum: Admission, begun: int = 0) -> None:
+    """Every step has its quorum of gradients of its own version, one of each learner."""
+    assert world.mixed() == 0
+    assert world.widest <= 1
+    assert not any(answer.counted for answer in world.answers)  # counted once, if sent twice
+    for index, server in enumerate(world.servers):
+        taken = [(at, g) for i, at, g in world.counted if i == index]
+        assert all(g.version == at for at, g in taken)
+        assert len({(g.learner, at) for at, g in taken}) == len(taken)
+        steps = [at for at, _ in taken]
+        last = server.pull().version
+        made = [at.number for at in set(steps) if at.incarnation == last.incarnation]
+        full = [n for n in made if steps.count(last._replace(number=n)) == quorum.needed]
+        assert sorted(full) == list(range(begun, last.number))
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -45,19 +63,8 @@ def test_a_pull_is_never_mixed_and_servers_never_differ_by_more_than_one(
     quorum = Admission(workers - data.draw(st.integers(0, workers - 1)))
     world = World(seed, servers, workers, quorum, pull_consistent, again, restores)
     assert max(pulled.version for pulled in world.pulled) >= Version(int(restores), ROUNDS)
-    assert world.mixed() == 0
-    assert world.widest <= 1
     assert len(world.answers) == (len(world.pulled) if again else 0)
-    assert not any(answer.counted for answer in world.answers)
-    for index, server in enumerate(world.servers):  # every step has its quorum, of its own version
-        taken = [(at, g) for i, at, g in world.counted if i == index]
-        assert all(g.version == at for at, g in taken)
-        assert len({(g.learner, at) for at, g in taken}) == len(taken)
-        steps = [at for at, _ in taken]
-        last = server.pull().version
-        made = [at.number for at in set(steps) if at.incarnation == last.incarnation]
-        full = [n for n in made if steps.count(last._replace(number=n)) == quorum.needed]
-        assert sorted(full) == list(range(2 if restores else 0, last.number))
+    assert_full_steps(world, quorum, begun=2 * restores)
 
 
 @settings(max_examples=15)
@@ -91,17 +98,8 @@ def test_workers_that_die_between_any_two_calls_and_begin_again_stop_nobody(
 ) -> None:
     quorum = Admission(workers - data.draw(st.integers(0, workers - 1)))
     world = World(seed, servers, workers, quorum, pull_consistent, again, deaths=deaths)
-    assert world.mixed() == 0
-    assert world.widest <= 1
-    assert not any(answer.counted for answer in world.answers)
-    for index, server in enumerate(world.servers):
-        assert server.pull().version >= Version(0, ROUNDS)
-        taken = [(at, g) for i, at, g in world.counted if i == index]
-        assert all(g.version == at for at, g in taken)
-        assert len({(g.learner, at) for at, g in taken}) == len(taken)  # counted once, sent twice
-        steps = [at.number for at, _ in taken]
-        full = [n for n in set(steps) if steps.count(n) == quorum.needed]
-        assert sorted(full) == list(range(server.pull().version.number))
+    assert min(server.pull().version for server in world.servers) >= Version(0, ROUNDS)
+    assert_full_steps(world, quorum)
 
 
 def test_workers_die_everywhere_and_one_that_began_with_the_newest_would_wait_for_ever() -> None:
@@ -229,36 +227,24 @@ def test_the_newest_are_kept_and_exactly_finds_them(kept: int, count: int, asked
     assert found.values.tolist() == [found.version.number] * 3
 
 
-def waiting(snapshots: Any, at_least: Version) -> tuple[threading.Thread, list[Any]]:
-    out: list[Any] = []
-
-    def run() -> None:
-        try:
-            out.append(snapshots.pull(at_least).version)
-        except (Closed, Deadline) as error:
-            out.append(type(error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, out
+def waiting(snapshots: Any, *wanted: Version) -> list[Future[Params]]:
+    return [on_a_thread(partial(snapshots.pull, at_least)) for at_least in wanted]
 
 
 def test_each_who_waits_is_woken_by_the_version_it_wants() -> None:
     snapshots = PublishedParameters(params(0), patience=60)
-    threads = [waiting(snapshots, Version(0, number)) for number in (1, 2, 3)]
+    calls = waiting(snapshots, *(Version(0, number) for number in (1, 2, 3)))
     for number in (1, 2, 3):
         snapshots.publish(params(number))
-        threads[number - 1][0].join(60)
-        assert threads[number - 1][1] == [Version(0, number)]
-        assert [len(out) for _, out in threads] == [1] * number + [0] * (3 - number)
+        assert calls[number - 1].result(60).version == Version(0, number)
+        assert [call.done() for call in calls] == [True] * number + [False] * (3 - number)
 
 
 def test_a_higher_epoch_wakes_who_waits_for_a_version_that_was_rolled_back() -> None:
     snapshots = PublishedParameters(params(9), patience=60)
-    thread, out = waiting(snapshots, Version(0, 10))
+    (call,) = waiting(snapshots, Version(0, 10))
     snapshots.publish(params(5, incarnation=1))
-    thread.join(60)
-    assert out == [Version(1, 5)]
+    assert call.result(60).version == Version(1, 5)
 
 
 @pytest.mark.parametrize(
@@ -267,16 +253,16 @@ def test_a_higher_epoch_wakes_who_waits_for_a_version_that_was_rolled_back() -> 
     ids=["published", "server"],
 )
 def test_close_wakes_all_and_refuses_who_comes(snapshots: Any) -> None:
-    threads = [waiting(snapshots, Version(0, number)) for number in (1, 2)]
+    calls = waiting(snapshots, Version(0, 1), Version(0, 2))
     snapshots.close()
-    for thread, out in threads:
-        thread.join(60)
-        assert out == [Closed]
+    for call in calls:
+        with pytest.raises(Closed):
+            call.result(60)
     with pytest.raises(Closed):
         snapshots.pull()
 
 
 def test_patience_ends() -> None:
-    thread, out = waiting(PublishedParameters(params(0), patience=0.01), Version(0, 1))
-    thread.join(60)
-    assert out == [Deadline]
+    (call,) = waiting(PublishedParameters(params(0), patience=0.01), Version(0, 1))
+    with pytest.raises(Deadline):
+        call.result(60)

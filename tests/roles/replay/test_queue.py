@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -17,6 +17,7 @@ from colobus.core.errors import Closed, Deadline
 from colobus.core.types import Batch, Trajectory, Version
 from colobus.roles.replay.queue import Fifo, FifoWindows, Rounds, TrajectoryQueue, as_batch
 from conftest import random_trajectory
+from helpers.waiting import on_a_thread
 
 PLAYED = ("frames", "ages", "actions", "rewards", "terminated", "truncated", "mask", "log_probs")
 
@@ -196,65 +197,42 @@ def test_room_is_the_capacity_unless_it_is_given() -> None:
 
 def test_who_waits_for_room_is_woken_by_a_sample_and_by_close() -> None:
     replay = TrajectoryQueue(Fifo(1), capacity=9, patience=60, full=1)
-    out: list[Any] = []
+    out: list[int] = []
 
     def play() -> None:
-        try:
-            for number in range(3):
-                replay.wait_for_room()
-                replay.add(marked(number))
-                out.append(number)
-        except Closed:
-            out.append(Closed)
+        for number in range(3):
+            replay.wait_for_room()
+            replay.add(marked(number))
+            out.append(number)
 
-    thread = threading.Thread(target=play)
-    thread.start()
-    assert numbers(replay.sample()) == [0]
-    assert numbers(replay.sample()) == [1]
-    assert numbers(replay.sample()) == [2]
-    thread.join(60)
+    playing = on_a_thread(play)
+    assert [numbers(replay.sample()) for _ in range(3)] == [[0], [1], [2]]
+    playing.result(60)
     assert out == [0, 1, 2]
     replay.add(marked(3))
-    thread = threading.Thread(target=play)
-    thread.start()
+    playing = on_a_thread(play)
     replay.close()
-    thread.join(60)
-    assert out == [0, 1, 2, Closed]
+    with pytest.raises(Closed):
+        playing.result(60)
+    assert out == [0, 1, 2]
     with pytest.raises(Closed):
         replay.wait_for_room()
 
 
-def in_a_thread(replay: TrajectoryQueue) -> tuple[threading.Thread, list[Any]]:
-    """Start a thread that samples once; its batch or exception goes into the list."""
-    out: list[Any] = []
-
-    def run() -> None:
-        try:
-            out.append(numbers(replay.sample()))
-        except (Closed, Deadline) as error:
-            out.append(type(error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, out
-
-
 def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None:
     replay = TrajectoryQueue(Fifo(2), capacity=9, patience=60)
-    thread, out = in_a_thread(replay)
+    sampled = on_a_thread(replay.sample)
     replay.add(marked(1))
-    thread.join(0.05)
-    assert thread.is_alive()
-    assert out == []
+    time.sleep(0.05)
+    assert not sampled.done()
     replay.add(marked(2))
-    thread.join(60)
-    assert out == [[1, 2]]
+    assert numbers(sampled.result(60)) == [1, 2]
 
 
 def test_a_waiting_sample_gives_up_after_its_patience() -> None:
-    thread, out = in_a_thread(TrajectoryQueue(Fifo(1), capacity=9, patience=0.01))
-    thread.join(60)
-    assert out == [Deadline]
+    sampled = on_a_thread(TrajectoryQueue(Fifo(1), capacity=9, patience=0.01).sample)
+    with pytest.raises(Deadline):
+        sampled.result(60)
 
 
 def test_every_field_of_a_batch_is_aligned() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from colobus.roles.replay.sampling import (
 from colobus.roles.update_schedule import UpdateSchedule
 from colobus.runtime.threads import Threads
 from helpers.streams import BY_ERROR, Player, make_store
+from helpers.waiting import on_a_thread
 
 
 def several(sampling: Sampling, steps: Sequence[int]) -> list[ReplayBuffer]:
@@ -201,25 +201,15 @@ def test_buffers_of_the_newest_two_checkpoints_stay(tmp_path: Path) -> None:
 
 
 def test_a_learner_that_waits_is_woken_by_a_round_and_by_the_end() -> None:
-    replay, found = make(60.0), list[object]()
-
-    def sample() -> None:
-        try:
-            found.append(replay.sample())
-            while True:
-                replay.sample()
-        except Closed as closed:
-            found.append(closed)
-
-    thread = threading.Thread(target=sample)
-    thread.start()
+    replay = make(60.0)
+    sampled = on_a_thread(replay.sample)
     for trajectory in play(3):
         replay.add(trajectory)
-    while not found:
-        thread.join(0.01)
+    sampled.result(60)
+    sampled = on_a_thread(lambda: [replay.sample() for _ in range(1000)])
     replay.close()
-    thread.join(60)
-    assert not thread.is_alive()
+    with pytest.raises(Closed):
+        sampled.result(60)
     for call in (replay.sample, replay.wait_for_room, lambda: replay.add(play(1)[0])):
         with pytest.raises(Closed):
             call()
