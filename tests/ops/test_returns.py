@@ -161,14 +161,12 @@ def test_partial_returns_with_the_value_after_them_are_n_step_returns(
     seed: int, length: int, gamma: float
 ) -> None:
     w = Window(seed, length)
-    rewards, values, terminated, truncated = w.tensors()
+    rewards, _, terminated, truncated = w.tensors()
     partial = returns.partial_n_step(rewards, terminated, truncated, gamma)
     after = int(partial.after)
     assert after == len(steps_from(w, 0))
     found = float(partial.rewards) + float(partial.discounts) * w.v[after]
     assert found == pytest.approx(slow_return(w, 0, length, gamma), rel=1e-4, abs=1e-5)
-    whole = returns.n_step(rewards, values, terminated, truncated, gamma, length)[0, 0]
-    assert found == pytest.approx(float(whole), rel=1e-4, abs=1e-5)
 
 
 def test_rewards_and_values_are_the_papers() -> None:

@@ -29,7 +29,6 @@ from colobus.roles.tracker import ResumePoint
 from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
 from conftest import make_net, random_trajectory, stand_in
 from helpers.servers import server_of
-from helpers.stacking import stack_at
 
 SEED, START = 3, Version(1, 4)
 ALGORITHM = APPO(minibatch=7, epochs=3, lr=1e-2, gradient_clip=0.3)
@@ -109,12 +108,6 @@ class Scene:
             self.replay.add(trajectory)
         return sent
 
-    def after_three_rounds(self) -> torch.Tensor:
-        for round in range(3):
-            self.feed(round)
-            self.learner.step()
-        return self.flat.values.clone()
-
 
 class Plain:
     """A copy of a network that learns by the plain loop with torch's own optimizer."""
@@ -174,52 +167,6 @@ def test_gradients_are_numbered_and_carry_the_weights_of_their_samples() -> None
         assert 0 < norm <= 0.3 + 1e-5  # clipped over the whole vector, not slice by slice
 
 
-class SpyingPrepared:
-    """A prepared batch that keeps the indices of its minibatches."""
-
-    def __init__(self, prepared: Any, indices: list[torch.Tensor]) -> None:
-        self.size, self.row = prepared.size, prepared.row
-        self.indices, self.inner = indices, prepared
-
-    def select(self, index: torch.Tensor, moments: torch.Tensor | None = None) -> Any:
-        self.indices.append(index)
-        return self.inner.select(index, moments)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-
-class Spying(APPO):
-    """APPO that keeps the indices of its minibatches."""
-
-    def prepare(self, net: Any, batch: Any, algorithm_state: Any, random: Any = None) -> Any:
-        prepared = super().prepare(net, batch, algorithm_state, random)
-        indices: list[torch.Tensor] = []
-        RUNS.append(indices)
-        return SpyingPrepared(prepared, indices)
-
-
-RUNS: list[list[torch.Tensor]] = []
-
-
-def test_each_epoch_uses_each_sample_once_in_an_order_of_its_own() -> None:
-    RUNS.clear()
-    for _ in range(2):
-        scene = Scene(Spying(minibatch=7, epochs=3))
-        for round in range(2):
-            scene.feed(round)
-            scene.learner.step()
-    orders = []
-    for indices in RUNS:
-        assert len(indices) == 9
-        for first in range(0, 9, 3):
-            order = torch.cat(indices[first : first + 3]).tolist()
-            assert sorted(order) == list(range(20))
-            orders.append(order)
-    assert orders[:6] == orders[6:]  # the seed and the version decide
-    assert len(set(map(tuple, orders))) == 6
-
-
 def test_what_is_reported() -> None:
     scene = Scene(rounds=2)
     scene.feed(0, number=4)
@@ -258,22 +205,6 @@ def test_the_values_are_the_means_of_the_last_pass() -> None:
         last = [terms[name].item() for terms in seen[-3:]]
         want = max(last) if name == "kl_max" else np.mean(last)
         assert update.values[name] == pytest.approx(want, rel=1e-5, abs=1e-7), name
-
-
-def test_on_policy_the_first_gradient_sees_no_divergence() -> None:
-    scene = Scene(APPO(minibatch=64, epochs=1))
-    for trajectory in scene.feed():
-        for t in range(trajectory.actions.shape[1]):
-            stacks = stack_at(trajectory.frames, trajectory.ages, t, 3)
-            with torch.no_grad():
-                logits = scene.net(scene.net.preprocess(torch.from_numpy(stacks)))["policy"]
-            actions = torch.from_numpy(trajectory.actions[:, t : t + 1])
-            trajectory.log_probs[:, t] = logits.log_softmax(1).gather(1, actions).squeeze(1)
-    scene.learner.step()
-    (update,) = scene.tracker.updates
-    assert update.values["kl"] == pytest.approx(0.0, abs=1e-6)
-    assert update.values["clipped"] == 0.0
-    assert update.values["policy_loss"] == pytest.approx(0.0, abs=1e-5)  # advantages have mean 0
 
 
 def test_a_checkpoint_holds_the_newest_version_as_copies() -> None:
@@ -353,12 +284,6 @@ def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() 
     assert closing == [False] * 2 + [True] + ([False] * 5 + [True]) * 2
     assert server.pull().version == Version(1, 7)
     assert [update.steps for update in scene.tracker.updates] == [20, 20, 20]
-
-
-@pytest.mark.parametrize("order", ["ring", "random"])
-def test_one_held_batch_is_no_buffer_bit_for_bit(order: Any) -> None:
-    buffer = MinibatchBuffer(1, ALGORITHM.epochs, order=order)
-    assert torch.equal(Scene(reuse=buffer).after_three_rounds(), Scene().after_three_rounds())
 
 
 def test_old_windows_are_no_steps_no_lag_and_steer_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

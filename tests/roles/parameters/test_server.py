@@ -1,4 +1,4 @@
-"""Which gradients count, what is published, who waits."""
+"""Which gradients count (the rules as tables, too), what is published, who waits."""
 
 from __future__ import annotations
 
@@ -12,23 +12,30 @@ from colobus.core.types import Gradient, Version
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.parameters.server import REPEATED, TARGET, Admission, ParameterServer
 from helpers.schedules import SIZE, bits
-from helpers.servers import FIRST, server_of
+from helpers.servers import ALONE, FIRST, server_of
 from helpers.waiting import on_a_thread
 
+SGD = OptimizerSettings(optimizer="sgd")
 
-def make_server(quorum: int = 1, version: Version = FIRST, **more: Any) -> ParameterServer:
-    server: ParameterServer = server_of(
-        torch.linspace(-1, 1, SIZE), Admission(quorum), version, **more
-    )
+
+def make_server(
+    admission: Admission = ALONE, version: Version = FIRST, **more: Any
+) -> ParameterServer:
+    server: ParameterServer = server_of(torch.linspace(-1, 1, SIZE), admission, version, **more)
     return server
 
 
 def gradient(
-    version: Version = FIRST, learner: int = 0, part: int = 0, parts: int = 1, rate: float = 0.1
+    version: Version = FIRST,
+    learner: int = 0,
+    part: int = 0,
+    parts: int = 1,
+    samples: int = 32,
+    rate: float = 0.1,
 ) -> Gradient:
     random = torch.Generator().manual_seed(1000 * learner + 10 * version.number + part)
     values = torch.randn(SIZE, generator=random)
-    return Gradient(learner, version, part, parts, 32, rate, values)
+    return Gradient(learner, version, part, parts, samples, rate, values)
 
 
 def test_a_gradient_that_counts_steps_and_publishes_the_next_version() -> None:
@@ -82,7 +89,7 @@ def test_a_version_is_one_round_of_all_its_parts() -> None:
 
 
 def test_needing_fewer_steps_at_once_if_so_many_are_there() -> None:
-    server, small = make_server(quorum=3), make_server(quorum=2)
+    server, small = make_server(Admission(3)), make_server(Admission(2))
     for learner in (2, 0):
         server.push(gradient(learner=learner))
     assert server.pull().version == Version(0, 0)
@@ -94,7 +101,7 @@ def test_needing_fewer_steps_at_once_if_so_many_are_there() -> None:
 
 
 def test_a_need_in_the_middle_of_a_round_steps_that_part_only() -> None:
-    server = make_server(quorum=2)
+    server = make_server(Admission(2))
     for learner in range(2):
         server.push(gradient(learner=learner, part=0, parts=2))
     server.push(gradient(learner=0, part=1, parts=2))
@@ -107,7 +114,7 @@ def test_a_need_in_the_middle_of_a_round_steps_that_part_only() -> None:
 
 
 def test_who_waits_for_a_version_is_woken_by_a_need() -> None:
-    server = make_server(quorum=2, patience=60)
+    server = make_server(Admission(2), patience=60)
     server.push(gradient())
     pulled = on_a_thread(lambda: server.pull(Version(0, 1)))
     server.need(1)
@@ -115,7 +122,7 @@ def test_who_waits_for_a_version_is_woken_by_a_need() -> None:
 
 
 def target_server(version: Version = FIRST, **state: Any) -> ParameterServer:
-    return make_server(1, version, state=state, keep_every=2, target_every=3)
+    return make_server(ALONE, version, state=state, keep_every=2, target_every=3)
 
 
 def test_the_target_slice_changes_at_multiples_of_n_updates_only() -> None:
@@ -135,7 +142,7 @@ def test_the_target_slice_changes_at_multiples_of_n_updates_only() -> None:
 
 
 def test_with_a_broadcast_interval_only_its_multiples_are_published() -> None:
-    server = make_server(1, Version(1, 4), broadcast_every=3, keep_every=2, target_every=4)
+    server = make_server(ALONE, Version(1, 4), broadcast_every=3, keep_every=2, target_every=4)
     published, kept, copied = [], [], []
     for number in range(4, 13):
         slope = torch.full((SIZE,), 1.0 + number)
@@ -158,8 +165,8 @@ def test_with_a_broadcast_interval_only_its_multiples_are_published() -> None:
 def test_a_soft_target_moves_towards_the_parameters_at_each_of_its_versions(parts: int) -> None:
     """By hand: steps of 1 along a slope of 1, from 10; every second version mixes by a quarter."""
     settings: dict[str, Any] = {"target_every": 2, "target_tau": 0.25}
-    sgd, slope = OptimizerSettings(optimizer="sgd"), torch.ones(SIZE)
-    server = server_of(torch.full((SIZE,), 10.0), optimizer=sgd, **settings)
+    slope = torch.ones(SIZE)
+    server = server_of(torch.full((SIZE,), 10.0), optimizer=SGD, **settings)
     found: list[tuple[int, float]] = []
     saved: dict[str, torch.Tensor] = {}
     for number in range(6):
@@ -174,6 +181,119 @@ def test_a_soft_target_moves_towards_the_parameters_at_each_of_its_versions(part
     after_6 = 0.75 * after_4 + 0.25 * 4
     assert found == [(0, 10.0), *[(2, after_2)] * 2, *[(4, after_4)] * 2, (6, after_6)]
     values, version = torch.full((SIZE,), 9.0), Version(0, 1)
-    again = server_of(values, version=version, optimizer=sgd, state=saved, **settings)
+    again = server_of(values, version=version, optimizer=SGD, state=saved, **settings)
     again.push(Gradient(0, Version(0, 1), 0, 1, 1, 1.0, slope))
     assert again.pull_target().values[0].item() == after_2  # a resumed run goes on exactly
+
+
+NOW = 5
+
+
+@pytest.mark.parametrize(
+    ("rule", "counting"),
+    [
+        (Admission(1), [5]),
+        (Admission(3), [5]),
+        (Admission(1, 0), [5]),
+        (Admission(1, 1), [4, 5]),
+        (Admission(1, 3), [2, 3, 4, 5]),
+        (Admission(1, 100), [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_which_ages_count(rule: Admission, counting: list[int]) -> None:
+    """Of gradients computed from versions 0 to 7 when the server is at 5."""
+    reasons = [rule.refusal(Version(2, n), Version(2, NOW)) for n in range(8)]
+    assert [n for n, reason in enumerate(reasons) if not reason] == counting
+
+
+def test_a_refusal_says_why() -> None:
+    assert Admission(2).refusal(Version(0, 3), Version(0, 5)) == "2 steps old, at most 0 count"
+    late = Admission(1, 4).refusal(Version(0, 0), Version(0, 5))
+    assert late == "5 steps old, at most 4 count"
+
+
+SYNCHRONOUS = [  # learner, version, does it count, version afterwards
+    (0, 0, True, 0),
+    (1, 0, True, 1),  # two of three make the step
+    (2, 0, False, 1),  # the backup came too late
+    (2, 1, True, 1),
+    (2, 1, False, 1),  # again
+    (0, 2, False, 1),  # from nowhere
+    (1, 0, False, 1),  # a late repetition
+    (0, 1, True, 2),
+    (1, 1, False, 2),
+]
+ASYNCHRONOUS = [  # at most 2 steps old
+    (0, 0, True, 1),
+    (1, 0, True, 2),
+    (2, 0, True, 3),
+    (0, 0, False, 3),  # a repetition
+    (3, 0, False, 3),  # three steps old
+    (3, 1, True, 4),
+    (3, 1, False, 4),
+    (0, 4, True, 5),
+    (1, 6, False, 5),  # from nowhere
+    (1, 3, True, 6),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "table"),
+    [(Admission(2), SYNCHRONOUS), (Admission(1, 2), ASYNCHRONOUS)],
+    ids=["quorum", "async"],
+)
+def test_what_does_not_count_changes_nothing_bit_for_bit(rule: Admission, table: list[Any]) -> None:
+    server, clean = make_server(rule), make_server(rule)
+    for learner, number, counts, after in table:
+        sent = gradient(Version(0, number), learner)
+        before = bits(server)
+        answer = server.push(sent)
+        assert (answer.counted, answer.version) == (counts, Version(0, after)), (learner, number)
+        if counts:
+            assert clean.push(sent) == answer
+            assert answer.reason == ""
+        else:
+            assert bits(server) == before
+            assert answer.reason
+    assert bits(server) == bits(clean)  # as if the others had never come
+
+
+def test_a_late_gradient_sent_again_is_dropped_again() -> None:
+    """It never counted, so it is not "already there"."""
+    server = make_server(Admission(1))
+    server.push(gradient())
+    late = gradient(learner=1)
+    reasons = [server.push(late).reason for _ in range(2)]
+    assert reasons[0] == reasons[1] != REPEATED
+
+
+@pytest.mark.slow
+def test_a_step_is_against_the_mean_of_all_samples() -> None:
+    """As if one learner had had them all: 30 samples weigh three times as much as 10."""
+    server = server_of(torch.zeros(SIZE), Admission(2), optimizer=SGD)
+    one = gradient(samples=10, rate=0.1)
+    two = gradient(learner=1, samples=30, rate=0.3)
+    server.push(two)
+    server.push(one)
+    want = -0.2 * (0.25 * one.values + 0.75 * two.values)  # the mean of the learning rates, too
+    torch.testing.assert_close(server.pull().values, want, rtol=1e-6, atol=1e-7)
+
+
+def test_learners_without_any_sample_that_counts_move_nothing() -> None:
+    server = server_of(torch.ones(SIZE), Admission(2), optimizer=SGD)
+    for learner in range(2):
+        server.push(gradient(learner=learner, samples=0))
+    assert server.pull().version == Version(0, 1)
+    assert torch.equal(server.pull().values, torch.ones(SIZE))
+
+
+def test_a_gradient_that_waits_is_a_copy() -> None:
+    """Its sender goes on to compute the next one in the same memory."""
+    server, clean = make_server(Admission(2)), make_server(Admission(2))
+    first = gradient()
+    clean.push(first._replace(values=first.values.clone()))
+    server.push(first)
+    first.values.fill_(7.0)
+    for each in (server, clean):
+        each.push(gradient(learner=1))
+    assert bits(server) == bits(clean)

@@ -14,12 +14,7 @@ from safetensors.numpy import load_file
 
 from colobus.core.errors import CannotWrite, ColobusError
 from colobus.roles.replay.buffer import ReplayBuffer
-from colobus.roles.replay.sampling import (
-    Prioritized,
-    SamplesPerInsert,
-    Sampling,
-    Uniform,
-)
+from colobus.roles.replay.sampling import Prioritized, SamplesPerInsert, Sampling, Uniform
 from helpers.streams import BY_ERROR, LENGTH, STACK, Player, make_store
 
 

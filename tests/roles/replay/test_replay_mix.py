@@ -16,7 +16,6 @@ from colobus.core.types import PER_GAME, Batch, Trajectory
 from colobus.roles.replay.joined import JoinedQueues
 from colobus.roles.replay.queue import (
     Fifo,
-    FifoWindows,
     ReplayMix,
     Rounds,
     TrajectoryQueue,
@@ -159,17 +158,6 @@ def test_a_batch_says_which_windows_are_old() -> None:
         steps = batch.independent_steps().view(len(batch.actions), -1)
         assert steps[~batch.replayed].all()
         assert not steps[batch.replayed].any()  # they do not say how far the policy has moved
-
-
-def test_a_proportion_of_0_is_no_mix() -> None:
-    batches: list[list[Batch]] = []
-    for mix in (None, ReplayMix(9, 0.0, 3, SEEDS)):
-        rng = np.random.default_rng(5)
-        queue = TrajectoryQueue(FifoWindows(3), 99, 0.0, replay_mix=mix)
-        fill(queue, [random_trajectory(rng, games=4, number=n) for n in range(6)])
-        batches.append([queue.sample() for _ in range(8)])
-    for one, other in zip(*batches, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def queues(count: int) -> list[TrajectoryQueue]:
