@@ -165,7 +165,8 @@ def slow_losses(
 def codes_of(net: Network, batch: Batch) -> torch.Tensor:
     """Return the codes of all observations."""
     every = Observations(net, batch.frames, batch.ages).pick(torch.arange(batch.ages.numel()))
-    return net(every)[CODE]
+    codes: torch.Tensor = net(every)[CODE]
+    return codes
 
 
 def own_loss(net: Network, minibatch: Minibatch[Steps]) -> Any:

@@ -206,10 +206,10 @@ def test_a_learner_that_waits_is_woken_by_a_round_and_by_the_end() -> None:
     for trajectory in play(3):
         replay.add(trajectory)
     sampled.result(60)
-    sampled = on_a_thread(lambda: [replay.sample() for _ in range(1000)])
+    sampling = on_a_thread(lambda: [replay.sample() for _ in range(1000)])
     replay.close()
     with pytest.raises(Closed):
-        sampled.result(60)
+        sampling.result(60)
     for call in (replay.sample, replay.wait_for_room, lambda: replay.add(play(1)[0])):
         with pytest.raises(Closed):
             call()
