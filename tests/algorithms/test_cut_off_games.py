@@ -27,19 +27,16 @@ from colobus.algorithms.dqn import DQN
 from colobus.algorithms.iqn import IQN
 from colobus.algorithms.pqn import PQN
 from colobus.core.functions import MakeEnv, name_of
-from colobus.core.types import Trajectory
+from colobus.core.types import Episode, Trajectory
 from colobus.envs.gym import GymGames
 from colobus.nets.network import Network, NetworkSettings, Scratch
 from colobus.nets.observations import Observations
 from colobus.ops import returns
-from colobus.ops.flat import FlatParameters
-from colobus.roles.actor import Actor, ActorSettings, Pace
-from colobus.roles.policy import make_policy
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.frame_ring import BufferShape
 from colobus.roles.replay.queue import as_batch
 from colobus.roles.replay.sampling import Prioritized, RateLimiter, Uniform
-from conftest import make_net, stand_in
+from conftest import make_net
 from helpers.cut_games import (
     SEEDS,
     STEPS,
@@ -59,7 +56,7 @@ from helpers.cut_games import (
     same_step,
     seen,
 )
-from helpers.servers import Sink, server_of
+from helpers.servers import played
 
 GAMMA, LAM = 0.9, 0.8
 MAKERS = [
@@ -74,22 +71,15 @@ MAKERS = [
 ]
 
 
-def played(
+def sent_in(
     make: MakeEnv, length: int, algorithm: Algorithm, net: Network | None = None
-) -> tuple[list[Trajectory], Sink]:
-    """Return what an actor sends in `STEPS` steps, and where it sent it to."""
+) -> tuple[list[Trajectory], list[Episode]]:
+    """Return what an actor sends in `STEPS` steps, and the games that it tells of."""
     heads = {"policy": 2, "value": 1, "q": 2}
-    settings = NetworkSettings(torso="mlp", width=8, stack=1)
-    net, sink = net or make_net(settings, (1, 1), heads), Sink()
-    servers: Any = [server_of(FlatParameters(net).values)]
-    given = ActorSettings(0, 1, len(SEEDS), length, 1, Pace(None))
-    policy, told = make_policy(net, algorithm), stand_in(sink)
-    games = GymGames(name_of(make), SEEDS)
-    actor = Actor(given, lambda _: games, policy, algorithm, servers, told, told)
-    for _ in range(STEPS // length):
-        actor.step()
-    actor.leave()
-    return sink.trajectories, sink
+    net = net or make_net(NetworkSettings(torso="mlp", width=8, stack=1), (1, 1), heads)
+    games, rounds = GymGames(name_of(make), SEEDS), STEPS // length
+    sink = played(net, algorithm, lambda _: games, len(SEEDS), length, rounds)
+    return sink.trajectories, sink.games
 
 
 class Number(nn.Module):
@@ -178,7 +168,7 @@ TRACES = PQN(lam=LAM, **RATES)
 @pytest.mark.parametrize("make", MAKERS)
 def test_every_step_has_the_target_by_hand(make: MakeEnv, length: int) -> None:
     """At the first and the last step of a rollout too, with several cuts in one."""
-    sent, sink = played(make, length, ON_POLICY)
+    sent, games = sent_in(make, length, ON_POLICY)
     rows = [row_of(make, int(first)) for first in SEEDS]
     learned: list[tuple[int, int]] = []
     for number, one in enumerate(sent):
@@ -222,7 +212,7 @@ def test_every_step_has_the_target_by_hand(make: MakeEnv, length: int) -> None:
     lasts = {end for game, t in wanted for steps, end in [kind(game)] if t == steps - 1}
     assert lasts == {"cut", "end", "both"}
     assert {0, 1, 3} <= {t for _, t in wanted}
-    told = sorted((game.score, game.steps) for game in sink.games)
+    told = sorted((game.score, game.steps) for game in games)
     assert told == sorted(episode for row in rows for episode in row.episodes)
 
 
@@ -249,7 +239,7 @@ def windows_of(sent: list[Trajectory], length: int, first_only: bool, sampling: 
 def test_windows_of_replay_have_the_errors_by_hand(
     make: MakeEnv, sampling: Any, algorithm: Any
 ) -> None:
-    sent, _ = played(make, 8, ON_POLICY)
+    sent, _ = sent_in(make, 8, ON_POLICY)
     length, first_only = algorithm.window(5), algorithm.learned(5) == 1
     buffer = windows_of(sent, length, first_only, sampling)
     places = {
@@ -304,7 +294,7 @@ def test_the_state_of_a_game_reaches_its_last_observation_and_no_other_game(make
     settings = NetworkSettings(torso="mlp", width=8, stack=1, recurrent="lstm")
     net = make_net(settings, (1, 1), {"policy": 2, "value": 1})
     algorithm = APPO(sequence=4, minibatch=8)
-    sent, _ = played(make, 4, algorithm, net)
+    sent, _ = sent_in(make, 4, algorithm, net)
     for b, first in enumerate(SEEDS):
         row = row_of(make, int(first))
         state: Any = None
@@ -329,7 +319,7 @@ def test_a_vector_that_gives_no_last_observation_is_told() -> None:
         return Foreign(Counting, num_envs, word="")
 
     with pytest.warns(UserWarning, match="its vector gives no final_obs"):
-        sent, _ = played(silent, 16, ON_POLICY)
+        sent, _ = sent_in(silent, 16, ON_POLICY)
     for one in sent:
         assert one.truncated.any()
         np.testing.assert_array_equal(one.mask, ~one.truncated)

@@ -13,14 +13,11 @@ import torch
 from benchmarks.lib.faults import Faults, FaultyGraph
 from colobus.algorithms.appo import APPO
 from colobus.core.checkpoint import newest_checkpoint
-from colobus.core.types import Batch
 from colobus.experiment.presets import PRESETS
 from colobus.ops.optimizers import OptimizerSettings
-from colobus.runtime.threads import Inline
-from colobus.training.start import begin
-from colobus.training.topology import make_graph
 from conftest import short_pong, tuned
 from helpers.learning import learn, learn_in_turns
+from helpers.outcomes import batches_of, place_inline
 
 pytestmark = pytest.mark.slow
 
@@ -92,22 +89,16 @@ def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
 def test_a_short_pong_run_moves_its_numbers() -> None:
     experiment = short_pong(24, deterministic=True, algorithm=APPO(minibatch=32, lr=1e-3))
     experiment = replace(experiment, games=replace(experiment.games, max_frames=400))
-    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
+    place = place_inline(experiment)
     replay, tracker = place.roles["replay"], place.roles["tracker"]
-    batches: list[Batch] = []
-    entropies: list[float] = []
-    sample, report = replay.sample, tracker.report
-
-    def keep() -> Batch:
-        batches.append(sample())
-        return batches[-1]
+    batches, entropies, report = batches_of(replay), list[float](), tracker.report
 
     def note(update: Any) -> bool:
         entropies.append(update.values["entropy"])
         over: bool = report(update)
         return over
 
-    replay.sample, tracker.report = keep, note
+    tracker.report = note
     first = place.roles["server-0"].pull().values
     place.run()
     last, status = place.roles["server-0"].pull(), tracker.status()

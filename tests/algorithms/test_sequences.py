@@ -12,17 +12,14 @@ import torch
 
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.batches import SequenceSamples, evaluate
-from colobus.core.types import Batch, Trajectory
+from colobus.core.types import Batch
 from colobus.envs.catch import CatchGames
 from colobus.nets.network import Network, NetworkSettings, Observed
 from colobus.nets.observations import Observations
 from colobus.ops import returns
-from colobus.ops.flat import FlatParameters
-from colobus.roles.actor import Actor, ActorSettings, Pace
-from colobus.roles.policy import make_policy
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.servers import Sink, server_of
+from helpers.servers import played
 from helpers.stacking import stack_at
 
 LENGTH, SEQUENCE, WIDTH = 12, 4, 16
@@ -37,10 +34,10 @@ def recurrent_net(stack: int = 1) -> Network:
 def make_batch(stack: int = 1, seed: int = 0) -> Batch:
     """Return 3 windows with ends of games, and lives lost in the midst of them."""
     rng = np.random.default_rng(seed)
-    played = random_trajectory(rng, games=3, length=LENGTH, stack=stack)
-    played.terminated[:] |= rng.random(played.terminated.shape) < 0.2  # with ages that run on
+    sent = random_trajectory(rng, games=3, length=LENGTH, stack=stack)
+    sent.terminated[:] |= rng.random(sent.terminated.shape) < 0.2  # with ages that run on
     state = rng.normal(size=(3, 2 * WIDTH)).astype(np.float32)
-    return as_batch([played._replace(state=state)])
+    return as_batch([sent._replace(state=state)])
 
 
 @torch.no_grad()
@@ -153,31 +150,19 @@ def test_the_gradient_stays_within_a_sequence_and_within_a_game() -> None:
     assert reached.tolist() == [[True] * 4, [False, False, True, True]]
 
 
-def play(net: Network, rounds: int) -> list[Trajectory]:
-    """Return what an actor with the network's parameters sends: 4 games of the dark Catch."""
-    sink: Any = Sink()
-    settings = ActorSettings(0, 1, 4, LENGTH, 1, Pace(None))
-    servers = [server_of(FlatParameters(net).values)]
-    policy, games = make_policy(net, ALGORITHM), partial(CatchGames, dark=True)
-    actor = Actor(settings, games, policy, ALGORITHM, servers, sink, sink)
-    for _ in range(rounds):
-        actor.step()
-    sent: list[Trajectory] = sink.trajectories
-    return sent
-
-
 def test_the_probabilities_of_an_actor_are_those_of_the_learner() -> None:
     """At equal parameters, over several trajectories that begin in the midst of games."""
     net = recurrent_net()
     with torch.no_grad():
         net.heads["policy"].get_parameter("weight").mul_(100)  # far from uniform
-    sent = play(net, 4)
-    starts = [played.ages[:, 0].tolist() for played in sent]
+    dark = partial(CatchGames, dark=True)
+    sent = played(net, ALGORITHM, dark, 4, LENGTH, rounds=4).trajectories
+    starts = [each.ages[:, 0].tolist() for each in sent]
     assert starts[0] == [0] * 4
     assert {age for ages in starts[1:] for age in ages} == {3, 6, 0}
-    for played, ages in zip(sent, starts, strict=True):
-        assert [bool(row.any()) for row in played.state] == [age > 0 for age in ages]
-        batch = as_batch([played])
+    for each, ages in zip(sent, starts, strict=True):
+        assert [bool(row.any()) for row in each.state] == [age > 0 for age in ages]
+        batch = as_batch([each])
         torch.testing.assert_close(log_probs(net, batch), batch.log_probs, rtol=0.0, atol=1e-5)
         if any(ages):
             forgotten = batch._replace(state=torch.zeros_like(batch.state))

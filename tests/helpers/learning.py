@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from colobus.core.errors import Deadline
 from colobus.experiment.settings import Experiment
 from colobus.roles.tracker import Status, TrackerSettings
 from colobus.training.run import Result, train
-from helpers.outcomes import place_inline
+from helpers.outcomes import go_on, place_inline
 
 QUIET = TrackerSettings(tensorboard=False)
 
@@ -32,10 +30,7 @@ def learn(
 def learn_in_turns(experiment: Experiment, steps: int = 150_000) -> Status:
     """Train with roles that take turns, so that a seed gives the same run each time (`learn`)."""
     place = place_inline(replace(experiment, tracker=QUIET))
-    while not any(role.finished for role in place.active):
-        for role in place.active:
-            with suppress(Deadline):  # it would have to wait for another
-                role.step()
+    go_on(place, lambda: any(role.finished for role in place.active))
     status: Status = place.roles["tracker"].status()
     assert status.best is not None
     assert status.best >= 0.9

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from colobus.core.types import Version
+from colobus.core.errors import Deadline
+from colobus.core.types import Batch, Version
 from colobus.experiment.settings import Experiment
 from colobus.roles.learner import Learner
 from colobus.roles.tracker import Status
@@ -43,10 +46,33 @@ def outcome(roles: Mapping[str, Any]) -> Outcome:
     return Outcome(version, parameters, optimizer, algorithm_state, tracker.status())
 
 
-def place_inline(experiment: Experiment, make: MakeGraph = make_graph) -> Inline:
+def place_inline(
+    experiment: Experiment, make: MakeGraph = make_graph, folder: Path | None = None, **more: Any
+) -> Inline:
     games = open_games(experiment)
     start = begin(experiment, games)
-    return Inline(make(experiment, start, None, patience=0.0, games=games))
+    return Inline(make(experiment, start, folder, patience=0.0, games=games, **more))
+
+
+def go_on(place: Inline, until: Callable[[], bool]) -> None:
+    """Let all roles take turns; one that would have to wait for another lets the next go on."""
+    while not until():
+        for role in place.active:
+            with suppress(Deadline):
+                role.step()
+
+
+def batches_of(replay: Any) -> list[Batch]:
+    """Return the list into which all batches go that are sampled from now on."""
+    batches: list[Batch] = []
+    sample = replay.sample
+
+    def keep(*given: Any) -> Batch:
+        batches.append(sample(*given))
+        return batches[-1]
+
+    replay.sample = keep
+    return batches
 
 
 def inline(experiment: Experiment, make: MakeGraph = make_graph) -> Outcome:

@@ -1,4 +1,4 @@
-"""Parameter servers that never wait, and the replay and tracker of one actor."""
+"""Parameter servers that never wait, and an actor with its replay and tracker."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Any
 
 import torch
 
+from colobus.algorithms.api import Algorithm
 from colobus.core.errors import Deadline
 from colobus.core.types import Episode, Trajectory, Version
+from colobus.nets.network import Network
+from colobus.ops.flat import FlatParameters
 from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.actor import Actor, ActorSettings, Pace
 from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
+from colobus.roles.policy import make_policy
 from colobus.roles.tracker import ResumePoint
 
 ADAM = OptimizerSettings()
@@ -54,3 +59,17 @@ class Sink:
     def begin(self, name: str) -> ResumePoint:
         self.lives += 1
         return ResumePoint(self.lives - 1, self.steps)
+
+
+def played(
+    net: Network, algorithm: Algorithm, games: Any, count: int, length: int, rounds: int
+) -> Sink:
+    """Return what an actor with the network's parameters sends, of ``count`` games."""
+    sink: Any = Sink()
+    settings = ActorSettings(0, 1, count, length, 1, Pace(None))
+    servers = [server_of(FlatParameters(net).values)]
+    actor = Actor(settings, games, make_policy(net, algorithm), algorithm, servers, sink, sink)
+    for _ in range(rounds):
+        actor.step()
+    actor.leave()
+    return sink

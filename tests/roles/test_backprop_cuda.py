@@ -10,18 +10,17 @@ import pytest
 import torch
 
 from colobus.algorithms.appo import APPO
-from colobus.core.errors import Deadline
 from colobus.core.types import Batch
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
 from colobus.roles.backprop import CudaGraphBackprop
 from colobus.roles.replay.queue import as_batch
 from colobus.runtime.devices import CPU, WARM_UP, Placement
-from colobus.runtime.threads import Inline, Threads
+from colobus.runtime.threads import Threads
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
 from conftest import catch, make_net, random_trajectory, tuned
-from helpers.outcomes import run_to_the_end
+from helpers.outcomes import go_on, place_inline, run_to_the_end
 from helpers.tapes import taped as taped
 from helpers.variants import variants
 
@@ -43,19 +42,9 @@ RUNS: dict[str, Experiment] = {
 
 def learned(experiment: Experiment, graphs: bool) -> tuple[torch.Tensor, dict[str, float]]:
     """Return the parameters after some rounds, and the values of the last."""
-    games = open_games(experiment)
-    start, placement = begin(experiment, games), Placement(CPU, CPU, graphs)
-    graph = make_graph(experiment, start, None, patience=0.0, games=games, placement=placement)
-    place = Inline(graph)
+    place = place_inline(experiment, placement=Placement(CPU, CPU, graphs))
     learner: Any = place.roles["learner-0"]
-    for _ in range(100_000):
-        for role in place.active:
-            try:
-                role.step()
-            except Deadline:
-                continue
-        if learner.clock.steps >= ROUNDS:
-            break
+    go_on(place, lambda: learner.clock.steps >= ROUNDS)
     return learner.client.flat.values.clone(), learner._values
 
 

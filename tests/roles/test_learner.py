@@ -28,6 +28,7 @@ from colobus.roles.schedule import Schedule
 from colobus.roles.tracker import ResumePoint
 from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
 from conftest import make_net, random_trajectory, stand_in
+from helpers.outcomes import batches_of
 from helpers.servers import server_of
 
 SEED, START = 3, Version(1, 4)
@@ -286,17 +287,10 @@ def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() 
     assert [update.steps for update in scene.tracker.updates] == [20, 20, 20]
 
 
-def test_old_windows_are_no_steps_no_lag_and_steer_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_windows_are_no_steps_no_lag_and_steer_nothing() -> None:
     algorithm = APPO(minibatch=640, epochs=1)
     scene = Scene(algorithm, rounds=9, replay_mix=ReplayMix(5, 4.0, 4, (1,)))
-    seen: list[Any] = []
-    sample = scene.replay.sample
-
-    def keep(patience: float | None = None) -> Any:
-        seen.append(sample(patience))
-        return seen[-1]
-
-    monkeypatch.setattr(scene.replay, "sample", keep)
+    seen = batches_of(scene.replay)
     for round in range(3):
         scene.feed(round, number=4 + round)
         before = copy.deepcopy(scene.net)

@@ -15,9 +15,8 @@ from colobus.experiment.settings import Experiment, Shape
 from colobus.nets.config import NetworkSettings
 from colobus.runtime.devices import CPU, WARM_UP, Placement
 from colobus.runtime.threads import Inline
-from colobus.training.start import begin, open_games
-from colobus.training.topology import make_graph
 from conftest import catch, tuned
+from helpers.outcomes import place_inline
 from helpers.reading import META, Reads
 from helpers.tapes import on_device as on_device
 from helpers.variants import OLDER, recurrent, variants
@@ -31,11 +30,8 @@ CATCH = replace(
 
 
 def on_meta(experiment: Experiment, act: torch.device = CPU, graphs: bool = False) -> Inline:
-    games = open_games(experiment)
-    start, placement = begin(experiment, games), Placement(META, act, graphs)
-    graph = make_graph(experiment, start, None, patience=0.0, games=games, placement=placement)
     with Reads():  # of the first parameters
-        return Inline(graph)
+        return place_inline(experiment, placement=Placement(META, act, graphs))
 
 
 TARGET = {"advantage": "vtrace", "target_every": 2, "kl_adjust": 1.0, "kl_coeff": 0.1}

@@ -18,7 +18,7 @@ import torch
 from tensorboardX.proto import event_pb2
 
 from colobus.core.checkpoint import newest_checkpoint
-from colobus.core.types import Batch, Episode, Params, Traffic, Update, Version
+from colobus.core.types import Episode, Params, Traffic, Update, Version
 from colobus.nets.observations import SHOWN
 from colobus.ops.flat import Layout
 from colobus.roles.tracker import RunFacts, StopRule, Tracker, TrackerSettings, picture
@@ -27,12 +27,10 @@ from colobus.roles.tracker.picture import GAP, MARGIN, Picture, draw
 from colobus.roles.tracker.tracker import StageShares
 from colobus.roles.tracker.writer import Thinned
 from colobus.runs.folder import RECONSTRUCTION
-from colobus.runtime.threads import Inline
 from colobus.training.role_factory import tracker_files
 from colobus.training.run import train
-from colobus.training.start import begin
-from colobus.training.topology import make_graph
 from conftest import catch, make_net, stand_in
+from helpers.outcomes import batches_of, place_inline
 from helpers.stacking import stack_at
 
 LAYOUT = Layout(make_net())
@@ -443,15 +441,8 @@ def test_a_run_leaves_a_picture_of_its_last_batch(form: Any, tmp_path: Path) -> 
     experiment = catch(512 + 3 * 512, deterministic=True)
     network = replace(experiment.network, autoencoder=form, stack=2)
     experiment = replace(experiment, network=network)
-    place = Inline(make_graph(experiment, begin(experiment), tmp_path, patience=0.0))
-    batches: list[Batch] = []
-    sample = place.roles["replay"].sample
-
-    def keep() -> Batch:
-        batches.append(sample())
-        return batches[-1]
-
-    place.roles["replay"].sample = keep
+    place = place_inline(experiment, folder=tmp_path)
+    batches = batches_of(place.roles["replay"])
     place.run()
     learner = place.roles["learner-0"]
     learner.save_last()
@@ -470,7 +461,7 @@ def test_a_run_leaves_a_picture_of_its_last_batch(form: Any, tmp_path: Path) -> 
 
 def test_a_run_without_an_autoencoder_leaves_none(tmp_path: Path) -> None:
     experiment = catch(512 + 512, deterministic=True)
-    place = Inline(make_graph(experiment, begin(experiment), tmp_path, patience=0.0))
+    place = place_inline(experiment, folder=tmp_path)
     place.run()
     place.roles["learner-0"].save_last()
     place.roles["tracker"].finish()
