@@ -19,11 +19,12 @@ from colobus.nets.network import Network, NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
 from helpers.learning import QUIET, learn
+from helpers.variants import with_network
 
 WIDTH, LENGTH = 16, 6
 HEADS = {"policy": 3, "value": 1}
 PAIR = replace(PRESETS["catch-pair"], tracker=QUIET)
-SEPARATE = replace(PAIR, network=replace(PAIR.network, policies="separate"))
+SEPARATE = with_network(PAIR, policies="separate")
 
 
 def net_of_two(recurrent: Any = "none") -> Network:

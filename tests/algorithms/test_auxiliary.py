@@ -25,6 +25,7 @@ from colobus.nets.observations import Observations
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
 from helpers.learning import learn
+from helpers.variants import with_network
 
 Array = np.ndarray[Any, Any]
 FORMS = ("latent", "auxiliary", "predict")
@@ -292,9 +293,7 @@ def net_of_dqn() -> Network:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_learns_catch(form: Any, tmp_path: Path) -> None:
-    catch = PRESETS["catch"]
-    network = replace(catch.network, autoencoder=form)
-    experiment = replace(catch, network=network, deterministic=True)
+    experiment = replace(with_network(PRESETS["catch"], autoencoder=form), deterministic=True)
     learn(experiment, tmp_path / "run", log=pytest.fail)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]

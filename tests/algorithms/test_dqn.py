@@ -14,7 +14,7 @@ from torch import nn
 from colobus.algorithms.batches import WholeBatch
 from colobus.algorithms.dqn import DQN, LOSSES_SEEN
 from colobus.core.types import AlgorithmState, Batch, Trajectory
-from colobus.nets.network import NetworkSettings, Scratch
+from colobus.nets.network import Scratch
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
 from helpers.stacking import stack_at
@@ -289,11 +289,10 @@ def test_n_steps_look_at_two_observations_of_a_window() -> None:
     assert len(net.shown) == 3
 
 
-@pytest.mark.parametrize("returns", ["n_step", "q_lambda"])
-def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any) -> None:
-    net = make_net(NetworkSettings(torso="tiny", width=8, stack=3), heads={"q": 3})
+def test_observations_are_stacks_without_frames_of_the_game_before() -> None:
+    net = make_net(heads={"q": 3})
     played = random_trajectory(np.random.default_rng(5), games=40, length=3)
-    algorithm, batch = DQN(n=3, returns=returns), as_batch([played])
+    algorithm, batch = DQN(n=3), as_batch([played])
     shown: list[torch.Tensor] = []
 
     class Showing:
@@ -307,14 +306,11 @@ def test_observations_are_stacks_without_frames_of_the_game_before(returns: Any)
     showing: Any = Showing()
     whole = algorithm.prepare(showing, batch, {})
     algorithm.loss(showing, whole, {})
-    assert whole.size == (40 if returns == "n_step" else 120)
+    assert whole.size == 40
     plain = [
         net.preprocess(torch.from_numpy(stack_at(played.frames, played.ages, t, 3)))
         for t in range(4)
     ]
-    if returns == "q_lambda":
-        assert torch.equal(shown[0], torch.stack(plain, dim=1).flatten(0, 1))
-        return
     assert whole.partial is not None
     after = whole.partial.after.tolist()
     assert torch.equal(shown[0], plain[0])

@@ -15,7 +15,7 @@ import torch
 from colobus.algorithms.iqn import IQN, ImplicitQuantiles, quantile_loss
 from colobus.core.types import Batch
 from colobus.experiment.presets import PRESETS
-from colobus.nets.network import Network, NetworkSettings
+from colobus.nets.network import Network
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
 from helpers.learning import learn
@@ -62,9 +62,8 @@ def test_the_quantiles_of_the_head_are_equation_4() -> None:
 
 def made(algorithm: IQN, seed: int) -> tuple[Network, Network, Batch]:
     """Return the current and the target network, and windows of random play."""
-    settings = NetworkSettings(torso="tiny", width=16, stack=3)
     heads = partial(algorithm.heads, A)
-    nets = [make_net(settings, heads=heads, seed=seed + i) for i in range(2)]
+    nets = [make_net(heads=heads, seed=seed + i) for i in range(2)]
     sent = random_trajectory(
         np.random.default_rng(seed), games=GAMES, length=algorithm.n, actions=A
     )

@@ -154,27 +154,36 @@ VALUES = [1.0, 5.0, 3.0]
 """Of the actions, always. The masks allow 1 and 3, then 1 and 5, then 5 and 3 as values."""
 
 
+def net_of_values(algorithm: DQN | IQN) -> Network:
+    if isinstance(algorithm, DQN):
+        return net_of("q", {"q": 3}, VALUES)
+    net = make_net(SETTINGS, (1, 5), lambda width: algorithm.heads(3, width), masks=3)
+    head: Any = net.heads["q"]
+    with torch.no_grad():
+        head.last.weight.zero_()
+        head.last.bias.copy_(torch.tensor(VALUES))
+    return net
+
+
 @pytest.mark.parametrize(
     "algorithm",
     [
+        IQN(gamma=0.9, target_every=0, reward_clip="none", quantiles=4),
         DQN(returns="q_lambda", lam=0.0, gamma=0.9, target_every=0, reward_clip="none"),
         DQN(returns="q_lambda", lam=0.0, gamma=0.9, double=True, reward_clip="none"),
         DQN(returns="n_step", gamma=0.9, target_every=0, reward_clip="none"),
         DQN(returns="n_step", gamma=0.9, double=True, reward_clip="none"),
     ],
 )
-def test_q_learning_bootstraps_from_the_best_allowed_action(algorithm: DQN) -> None:
+def test_q_learning_bootstraps_from_the_best_allowed_action(algorithm: DQN | IQN) -> None:
     """2 + 0.9 * 5 - 1 is the error of the first step; were the mask that before it, 3 were best."""
-    net = net_of("q", {"q": 3}, VALUES)
-    state = algorithm.start()
+    net, state, random = net_of_values(algorithm), algorithm.start(), torch.Generator()
     if algorithm.double:
         state |= {TARGET + name: p.detach() for name, p in net.named_parameters()}
-    batch = batch_of([0], [2.0])
-    _, terms = algorithm.loss(net, algorithm.prepare(net, batch, state), state)
-    assert terms["td_error"].item() == pytest.approx(2.0 + 0.9 * 5.0 - 1.0)
-    batch = batch_of([0], [2.0], [[1, 1, 1], [1, 0, 1]])
-    _, terms = algorithm.loss(net, algorithm.prepare(net, batch, state), state)
-    assert terms["td_error"].item() == pytest.approx(2.0 + 0.9 * 3.0 - 1.0)
+    for masks, best in [(MASKS, 5.0), ([[1, 1, 1], [1, 0, 1]], 3.0)]:
+        prepared = algorithm.prepare(net, batch_of([0], [2.0], masks), state)
+        _, terms = algorithm.loss(net, prepared, state, random)
+        assert terms["td_error"].item() == pytest.approx(2.0 + 0.9 * best - 1.0)
 
 
 def test_pqn_bootstraps_from_the_best_allowed_action() -> None:
@@ -183,19 +192,6 @@ def test_pqn_bootstraps_from_the_best_allowed_action() -> None:
     batch = batch_of([0, 1], [2.0, 0.0], [[1, 1, 1], [1, 0, 1], [1, 0, 0]])
     steps = algorithm.prepare(net, batch, algorithm.start()).select(torch.arange(2)).steps
     assert steps.targets.tolist() == pytest.approx([2.0 + 0.9 * 3.0, 0.9 * 1.0])
-
-
-def test_iqn_bootstraps_from_the_best_allowed_action() -> None:
-    algorithm = IQN(gamma=0.9, target_every=0, reward_clip="none", quantiles=4)
-    net = make_net(SETTINGS, (1, 5), lambda width: algorithm.heads(3, width), masks=3)
-    head: Any = net.heads["q"]
-    with torch.no_grad():
-        head.last.weight.zero_()
-        head.last.bias.copy_(torch.tensor(VALUES))
-    state, batch = algorithm.start(), batch_of([0], [2.0], [[1, 1, 1], [1, 0, 1]])
-    random = torch.Generator().manual_seed(1)
-    _, terms = algorithm.loss(net, algorithm.prepare(net, batch, state), state, random)
-    assert terms["td_error"].item() == pytest.approx(2.0 + 0.9 * 3.0 - 1.0)
 
 
 def test_a_soft_value_is_that_of_the_allowed_actions() -> None:

@@ -17,6 +17,7 @@ from colobus.roles.actor import Actor, ActorSettings, Pace
 from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
 from colobus.roles.policy import make_policy
 from colobus.roles.tracker import ResumePoint
+from conftest import stand_in
 
 ADAM = OptimizerSettings()
 FIRST = Version(0, 0)
@@ -65,10 +66,9 @@ def played(
     net: Network, algorithm: Algorithm, games: Any, count: int, length: int, rounds: int
 ) -> Sink:
     """Return what an actor with the network's parameters sends, of ``count`` games."""
-    sink: Any = Sink()
-    settings = ActorSettings(0, 1, count, length, 1, Pace(None))
-    servers = [server_of(FlatParameters(net).values)]
-    actor = Actor(settings, games, make_policy(net, algorithm), algorithm, servers, sink, sink)
+    sink, settings = Sink(), ActorSettings(0, 1, count, length, 1, Pace(None))
+    servers, told = [server_of(FlatParameters(net).values)], stand_in(sink)
+    actor = Actor(settings, games, make_policy(net, algorithm), algorithm, servers, told, told)
     for _ in range(rounds):
         actor.step()
     actor.leave()

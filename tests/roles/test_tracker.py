@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +31,7 @@ from colobus.training.run import train
 from conftest import catch, make_net, stand_in
 from helpers.outcomes import batches_of, place_inline
 from helpers.stacking import stack_at
+from helpers.variants import with_network
 
 LAYOUT = Layout(make_net())
 SETTINGS = TrackerSettings(tensorboard=False)
@@ -439,9 +439,7 @@ def test_it_is_drawn_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("form", ["latent", "auxiliary"])
 def test_a_run_leaves_a_picture_of_its_last_batch(form: Any, tmp_path: Path) -> None:
     experiment = catch(512 + 3 * 512, deterministic=True)
-    network = replace(experiment.network, autoencoder=form, stack=2)
-    experiment = replace(experiment, network=network)
-    place = place_inline(experiment, folder=tmp_path)
+    place = place_inline(with_network(experiment, autoencoder=form, stack=2), folder=tmp_path)
     batches = batches_of(place.roles["replay"])
     place.run()
     learner = place.roles["learner-0"]
