@@ -45,13 +45,6 @@ def test_acting_gives_the_values_of_actions(algorithm: DQN) -> None:
     scores, state = algorithm.act(net, STACKS, None)
     assert state is None
     assert torch.equal(scores, net(STACKS)["q"])
-    if algorithm.duelling:  # Wang et al. 2016, equation 9
-        head: Any = net.heads["q"]
-        hidden = net.features(STACKS)
-        advantages, values = head.advantage(hidden), head.value(hidden)
-        torch.testing.assert_close(scores.mean(dim=1, keepdim=True), values)
-        differences = advantages - advantages[:, :1]
-        torch.testing.assert_close(scores - scores[:, :1], differences)
 
 
 def test_an_agent_without_probabilities_is_epsilon_greedy() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from colobus.algorithms.api import Algorithm
 from colobus.core.errors import Deadline
-from colobus.core.types import Episode, Trajectory, Version
+from colobus.core.types import Episode, Trajectory, Update, Version
 from colobus.nets.network import Network
 from colobus.ops.flat import FlatParameters
 from colobus.ops.optimizers import OptimizerSettings
@@ -36,6 +36,32 @@ def server_of(
     """Return a server over these parameters, of another ``kind`` if a test watches it."""
     given = ServerSettings(**{"patience": 0.0, **settings})
     return kind(values, optimizer, admission, version, given, state)
+
+
+class Reports:
+    """Tracker of a learner: what it is told, in order; the run is over after so many updates."""
+
+    def __init__(self, rounds: int = 9) -> None:
+        self.rounds = rounds
+        self.events: list[Any] = []
+        self.saved: list[tuple[Any, ...]] = []
+
+    @property
+    def updates(self) -> list[Update]:
+        return [event for event in self.events if isinstance(event, Update)]
+
+    def begin(self, name: str) -> ResumePoint:
+        return ResumePoint(0, 100)
+
+    def report(self, update: Update) -> bool:
+        self.events.append(update)
+        return len(self.updates) >= self.rounds
+
+    def wants_checkpoint(self) -> bool:
+        return False
+
+    def checkpoint(self, *everything: Any) -> None:
+        self.saved.append(everything)
 
 
 class Sink:

@@ -183,39 +183,39 @@ def assert_uniform(weight: torch.Tensor, limit: float) -> None:
     assert weight.std() == pytest.approx(limit / 3**0.5, rel=close)
 
 
-def test_normal_convolutions_have_deviation_0_03_cut_at_two() -> None:
-    for weight in convolutions(net_with(conv_init="normal")):
-        assert_truncated_normal(weight, 0.03)
+AREAS = [25 * (2 + 32), 25 * (32 + 32), 25 * (32 + 64), 9 * (64 + 64)]
+"""Of the kernels, by hand, times channels in and out (Glorot & Bengio 2010, equation 16)."""
 
 
-def test_uniform_convolutions_go_up_to_0_05() -> None:
-    for weight in convolutions(net_with(conv_init="uniform")):
-        assert_uniform(weight, 0.05)
+@pytest.mark.parametrize(
+    ("init", "assert_drawn", "sizes"),
+    [
+        ("normal", assert_truncated_normal, [0.03] * 4),
+        ("uniform", assert_uniform, [0.05] * 4),
+        ("xavier", assert_uniform, [(6 / area) ** 0.5 for area in AREAS]),
+    ],
+)
+def test_convolutions_are_drawn_as_they_should(init: Any, assert_drawn: Any, sizes: Any) -> None:
+    for weight, size in zip(convolutions(net_with(conv_init=init)), sizes, strict=True):
+        assert_drawn(weight, size)
 
 
-def test_xavier_convolutions_are_uniform_by_inputs_and_outputs() -> None:
-    """Glorot & Bengio 2010, equation 16; by hand: kernel area times channels in and out."""
-    areas = [25 * (2 + 32), 25 * (32 + 32), 25 * (32 + 64), 9 * (64 + 64)]
-    weights = convolutions(net_with(conv_init="xavier"))
-    for weight, area in zip(weights, areas, strict=True):
-        assert_uniform(weight, (6 / area) ** 0.5)
-
-
-@pytest.mark.parametrize("hidden", ["dense", "linear"])
-def test_normal_hidden_layer_and_heads_go_by_their_inputs(hidden: Any) -> None:
-    net = net_with(fc_init="normal", hidden=hidden)
-    assert_truncated_normal(net.torso.hidden.weight.detach(), 1 / 16)
+@pytest.mark.parametrize(
+    ("init", "hidden", "assert_drawn", "size"),
+    [
+        ("normal", "dense", assert_truncated_normal, 1.0),
+        ("normal", "linear", assert_truncated_normal, 1.0),
+        ("uniform", "dense", assert_uniform, 1.43 * 3**0.5),
+    ],
+)
+def test_hidden_layer_and_heads_go_by_their_inputs(
+    init: Any, hidden: Any, assert_drawn: Any, size: float
+) -> None:
+    net = net_with(fc_init=init, hidden=hidden)
+    assert_drawn(net.torso.hidden.weight.detach(), size / 16)
     for head in net.heads.values():
         assert isinstance(head, nn.Linear)
-        assert_truncated_normal(head.weight.detach(), 512**-0.5)
-
-
-def test_uniform_hidden_layer_and_heads_go_by_their_inputs() -> None:
-    net = net_with(fc_init="uniform")
-    assert_uniform(net.torso.hidden.weight.detach(), 1.43 * (3 / 256) ** 0.5)
-    for head in net.heads.values():
-        assert isinstance(head, nn.Linear)
-        assert_uniform(head.weight.detach(), 1.43 * (3 / 512) ** 0.5)
+        assert_drawn(head.weight.detach(), size * 512**-0.5)
 
 
 def test_orthogonal_convolutions_are_orthogonal_with_gain_2() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from colobus.algorithms.appo import APPO
 from colobus.core.errors import Diverged
 from colobus.core.seeding import generator
-from colobus.core.types import Gradient, Trajectory, Update, Version
+from colobus.core.types import Gradient, Trajectory, Version
 from colobus.nets.network import Network
 from colobus.ops.flat import FlatParameters
 from colobus.ops.optimizers import OptimizerSettings
@@ -25,36 +25,13 @@ from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.replay.minibatch_buffer import MinibatchBuffer
 from colobus.roles.replay.queue import Fifo, ReplayMix, TrajectoryQueue, as_batch
 from colobus.roles.schedule import Schedule
-from colobus.roles.tracker import ResumePoint
 from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
 from conftest import make_net, random_trajectory, stand_in
 from helpers.outcomes import batches_of
-from helpers.servers import server_of
+from helpers.servers import Reports, server_of
 
 SEED, START = 3, Version(1, 4)
 ALGORITHM = APPO(minibatch=7, epochs=3, lr=1e-2, gradient_clip=0.3)
-
-
-class Reports:
-    """The tracker of these tests."""
-
-    def __init__(self, rounds: int) -> None:
-        self.updates: list[Update] = []
-        self.saved: list[tuple[Any, ...]] = []
-        self.rounds = rounds
-
-    def begin(self, name: str) -> ResumePoint:
-        return ResumePoint(0, 100)
-
-    def report(self, update: Update) -> bool:
-        self.updates.append(update)
-        return len(self.updates) >= self.rounds
-
-    def wants_checkpoint(self) -> bool:
-        return False
-
-    def checkpoint(self, *everything: Any) -> None:
-        self.saved.append(everything)
 
 
 class Recording(ParameterServer):

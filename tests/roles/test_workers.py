@@ -12,7 +12,7 @@ import torch
 
 from colobus.algorithms.a3c import A3C
 from colobus.core.errors import Deadline
-from colobus.core.types import Answer, Gradient, Origin, Params, State, Traffic, Update, Version
+from colobus.core.types import Answer, Gradient, Origin, Params, State, Traffic, Version
 from colobus.ops.flat import FlatParameters
 from colobus.roles.backprop import Backprop
 from colobus.roles.learner import Learner
@@ -26,34 +26,16 @@ from colobus.roles.tracker.score import Exactly, Keeper, Moment, Resume
 from colobus.roles.update_schedule import UpdateSchedule
 from conftest import distributed_catch, make_net, random_trajectory, stand_in
 from helpers.outcomes import place_inline
-from helpers.servers import server_of
+from helpers.servers import Reports, server_of
 
 START = Version(0, 3)
 ALGORITHM = A3C(lr=1e-2, lr_end=2e-3, anneal_steps=400)
 
 
-class Log:
-    """The tracker of these tests, and the order of what happens."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def begin(self, name: str) -> ResumePoint:
-        return ResumePoint(0, 100)
-
-    def report(self, update: Update) -> bool:
-        self.events.append(update)
-        return len(self.updates) == 9
-
-    @property
-    def updates(self) -> list[Update]:
-        return [event for event in self.events if isinstance(event, Update)]
-
-
 class Recording(ParameterServer):
     """A server that notes what is pushed, and may fail before or after taking it."""
 
-    log: Log
+    log: Reports
     fails = ""
 
     def push(self, gradient: Gradient) -> Answer:
@@ -71,7 +53,7 @@ class Scene:
     """Two servers and learner 0 of two workers, with trajectories of noise."""
 
     def __init__(self, admission: Admission, asynchronous: bool = False) -> None:
-        self.log = stand_in(Log())
+        self.log = stand_in(Reports())
         flat = FlatParameters(make_net())
         self.size = flat.layout.size
         self.cuts = flat.layout.cut(2)
