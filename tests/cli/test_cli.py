@@ -8,8 +8,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +37,16 @@ from colobus.experiment.settings import flag, groups_of
 from colobus.roles.tracker import StopRule
 from colobus.runs.folder import free_folder
 from colobus.training.words import already_over, stop_in_words
-from helpers.launching import colobus, finish, start
+from helpers.launching import colobus, finish, python, start
+
+
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """Give signals back to whom they belonged before the test."""
+    usual = {each: signal.getsignal(each) for each in NAMES}
+    yield
+    for each, handler in usual.items():
+        signal.signal(each, handler)
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +66,7 @@ def test_simple_questions_import_nothing_heavy(words: list[str]) -> None:
         "import sys; from colobus.cli.main import run; run(sys.argv[1:]);"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert python("-c", script, *words).splitlines()[-1] == "[]"
 
 
 @pytest.mark.processes
@@ -72,13 +76,9 @@ def test_help_of_commands_without_settings_comes_without_torch() -> None:
         "import sys; from colobus.cli.main import run\n"
         "for name in sys.argv[1:]: run([name, '--help']); print('torch' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *light], capture_output=True, text=True, check=True
-    )
+    said = python("-c", script, *light).splitlines()
     assert len(light) == 11
-    assert [line for line in done.stdout.splitlines() if line in ("True", "False")] == [
-        "False"
-    ] * 11
+    assert [line for line in said if line in ("True", "False")] == ["False"] * 11
 
 
 @pytest.mark.processes
@@ -90,11 +90,7 @@ def test_mistakes_about_a_run_are_told_without_torch(words: list[str]) -> None:
         "import sys; from colobus.cli.main import run; code = run(sys.argv[1:]);"
         "print(code, 'torch' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "2 False\n"
-    assert done.stderr.count("\n") == 1
+    assert python("-c", script, *words) == "2 False\n"
 
 
 @pytest.mark.processes
@@ -178,6 +174,7 @@ MISTAKES = {
     "eval RUN --protocol hard": "--protocol hard: must be one of 'dba3c', 'human', 'noop', ",
     "eval RUN --checkpoint 7": "--checkpoint 7: not in RUN/checkpoints; there are: ",
     "eval RUN --protocol sticky": "protocol 'sticky' is for Atari games",
+    "record nowhere": "'nowhere' is no run: it has no config.json",
     "record RUN --out film.avi": "--out film.avi: must end in .mp4 or .gif",
     "record RUN --seconds 0": "--seconds 0: must be above 0",
     "show": "which game or preset",
@@ -252,11 +249,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert code == 2
 
 
-def test_a_mistake_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", "pong", "--out", str(tmp_path / "run"), "--actors", "0"]) == 2
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_file_or_an_impossible_place_is_no_out_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -285,21 +277,8 @@ def test_every_setting_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_flags_land_in_their_settings() -> None:
-    words = [
-        "pong",
-        "--lr",
-        "0.001",
-        "--actors",
-        "3",
-        "--size",
-        "84",
-        "--torso",
-        "nature",
-        "--no-tensorboard",
-        "--seed",
-        "7",
-    ]
-    experiment = resolve(Settings, "train", words).experiment
+    words = "pong --lr 0.001 --actors 3 --size 84 --torso nature --no-tensorboard --seed 7"
+    experiment = resolve(Settings, "train", words.split()).experiment
     want = PRESETS["pong"]
     assert isinstance(want.algorithm, APPO)
     want = dataclasses.replace(
@@ -475,6 +454,7 @@ def test_eval_prints_one_object_and_takes_one_checkpoint(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
     number: signal.Signals,
@@ -497,12 +477,7 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
         signal.raise_signal(number)  # pressed again while the games are collected
 
     monkeypatch.setattr(Printer, "progress", interrupting)
-    usual = {each: signal.getsignal(each) for each in NAMES}
-    try:
-        assert run(["eval", str(folder), "--episodes", "1000000"]) == code
-    finally:
-        for each, handler in usual.items():
-            signal.signal(each, handler)
+    assert run(["eval", str(folder), "--episodes", "1000000"]) == code
     said = capsys.readouterr().out
     path = Path(said.partition("saved in ")[2].splitlines()[0])
     assert path.parent == complete.parent
@@ -549,6 +524,7 @@ def test_a_training_whose_end_fails_still_has_its_summary(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("usual_signals")
 def test_a_signal_while_an_agent_is_loaded_has_its_own_exit_code(
     trained: tuple[Path, object, str],
     monkeypatch: pytest.MonkeyPatch,
@@ -558,12 +534,7 @@ def test_a_signal_while_an_agent_is_loaded_has_its_own_exit_code(
         signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr("colobus.evaluation.agent.load", slow)
-    usual = {each: signal.getsignal(each) for each in NAMES}
-    try:
-        assert run(["eval", str(trained[0])]) == 143
-    finally:
-        for each, handler in usual.items():
-            signal.signal(each, handler)
+    assert run(["eval", str(trained[0])]) == 143
     assert capsys.readouterr().err == "colobus: stopped\n"
 
 

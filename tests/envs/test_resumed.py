@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from colobus.envs.ale import distance, moved
 from colobus.envs.api import Games, GameSettings, Savable
 from colobus.envs.make import is_atari, make_games, resume_games
 from colobus.envs.replayed import ReplayedGames
+from helpers.launching import python
 
 PONG = GameSettings(game="pong", sticky=0.25, max_frames=400)
 
@@ -100,23 +99,22 @@ def test_a_helper_plays_the_games_that_go_on() -> None:
 
 
 @pytest.mark.processes
-def test_a_helper_begins_without_torch() -> None:
-    """Of which the import takes longer than all else that it does before a resumed run goes on."""
-    code = "import sys, colobus.envs.replayed_process, colobus.envs.ale; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert {"ale_py", "safetensors"} <= loaded
-    assert "torch" not in loaded
-
-
-@pytest.mark.processes
-def test_games_of_an_actor_do_without_opencv() -> None:
-    """It takes 40 MB, and only single games for films and replays need it."""
-    code = "import sys, colobus.envs.atari; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert "ale_py" in loaded
-    assert "cv2" not in loaded
+@pytest.mark.parametrize(
+    ("modules", "needed", "spared"),
+    [
+        # to import torch takes longer than all else that a helper does before a run goes on
+        ("colobus.envs.replayed_process, colobus.envs.ale", {"ale_py", "safetensors"}, "torch"),
+        # OpenCV takes 40 MB, and only single games for films and replays need it
+        ("colobus.envs.atari", {"ale_py"}, "cv2"),
+    ],
+)
+def test_helpers_and_games_of_an_actor_do_without_what_is_large(
+    modules: str, needed: set[str], spared: str
+) -> None:
+    said = python("-c", f"import sys, {modules}; print(*sys.modules)")
+    loaded = {name.partition(".")[0] for name in said.split()}
+    assert needed <= loaded
+    assert spared not in loaded
 
 
 @pytest.mark.processes

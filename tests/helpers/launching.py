@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -62,6 +63,21 @@ def refused(*args: object) -> str:
     assert (code, out) == (2, ""), err
     assert re.fullmatch(r"colobus: [^\n]+\n", err)
     return err
+
+
+def python(*words: object, folder: Path | None = None, **environment: str) -> str:
+    """Run Python with words in a new process, which must succeed; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", *map(str, words)],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def wait_until(holds: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:

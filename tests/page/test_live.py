@@ -32,7 +32,7 @@ from colobus.envs.api import GameSettings
 from colobus.evaluation.start_states import read_starts
 from colobus.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
 from colobus.page.server import HEADERS, cookie_name
-from helpers.launching import colobus
+from helpers.launching import colobus, python
 from helpers.made_runs import evaluate, make_run, rising
 from helpers.players import CATCH, Catcher, Scripted
 
@@ -298,10 +298,7 @@ def test_the_page_needs_no_torch() -> None:
         "import sys, colobus.page.server, colobus.page.view;"
         "print({'torch', 'matplotlib', 'numpy', 'ale_py', 'cv2'} & set(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "set()"
+    assert python("-c", script) == "set()\n"
 
 
 def test_a_report_is_written(tmp_path: Path) -> None:

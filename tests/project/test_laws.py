@@ -1,17 +1,18 @@
-"""Importing has no effects, what tests may read, and who may start threads."""
+"""The package as Python sees it, what its import and its runs do, and what tests may read."""
 
 from __future__ import annotations
 
 import ast
-import os
+import inspect
 import re
-import subprocess
-import sys
+import rlcompleter
 from pathlib import Path
 
 import pytest
 
 import colobus
+from helpers.launching import python
+from helpers.laws import laws_of
 
 SOURCE = Path(colobus.__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +20,44 @@ MODULES = [
     ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
     for path in sorted(SOURCE.rglob("*.py"))
 ]
+
+
+def typed_names() -> dict[str, str]:
+    """Return the names that type checkers see, with their modules."""
+    tree = ast.parse(Path(colobus.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    own = [node for node in imports if str(node.module).startswith("colobus.")]
+    return {alias.name: str(node.module) for node in own for alias in node.names}
+
+
+def test_every_name_is_there_typed_and_completed() -> None:
+    typed = typed_names()
+    assert sorted(colobus.__all__) == sorted([*typed, "__version__"])
+    assert dir(colobus) == sorted(colobus.__all__)
+    assert {name: f"colobus.{module}" for name, module in colobus._HOME.items()} == typed
+    for name, module in typed.items():
+        value = getattr(colobus, name)
+        assert value.__doc__, name
+        assert getattr(value, "__module__", module).startswith("colobus."), name
+        assert vars(colobus)[name] is value  # the second time it is found at once
+
+
+def test_functions_settings_and_errors_are_exported() -> None:
+    wanted = {"train", "load", "evaluate", "record", "preset", "Experiment", "APPO", "StopRule"}
+    errors = {"ColobusError", "Diverged", "Stalled", "RoleFailed", "CannotWrite", "StopTraining"}
+    assert wanted | errors < set(colobus.__all__)
+    for error in errors - {"ColobusError", "StopTraining"}:
+        assert issubclass(getattr(colobus, error), colobus.ColobusError)
+
+
+def test_a_shell_completes_names_and_shows_signatures() -> None:
+    """As IPython and Python's own shell do, from ``dir`` and docstrings."""
+    shell = rlcompleter.Completer({"colobus": colobus})
+    assert shell.complete("colobus.ev", 0) == "colobus.evaluate("
+    assert shell.complete("colobus.StopR", 0) == "colobus.StopRule("
+    assert {"steps", "make_env", "on_episode"} <= inspect.signature(colobus.train).parameters.keys()
+    assert {"policy", "state"} <= inspect.signature(colobus.Agent.act).parameters.keys()
 
 
 PRIVATE_IN_TESTS = {
@@ -63,15 +102,6 @@ def private_reads(path: Path) -> set[str]:
     return found - own - others if imports else set()
 
 
-def test_private_reads_are_found_in_all_forms(tmp_path: Path) -> None:
-    file = tmp_path / "some.py"
-    file.write_text(
-        "from colobus.a import _b, c\nc._d = c._e\ngetattr(c, '_f')\npatch.setattr(c, '_g', 1)\n"
-        "class Own:\n    def _h(self): self._i = self._h()\nOwn()._i, c._replace(), c.__doc__\n"
-    )
-    assert private_reads(file) == {"_b", "_d", "_e", "_f", "_g"}
-
-
 def test_benchmarks_and_examples_read_nothing_private() -> None:
     files = [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
     assert len(files) > 15
@@ -100,21 +130,6 @@ def test_nothing_that_comes_from_disk_is_unpickled() -> None:
     assert found == []
 
 
-def fresh(script: str, folder: Path, **environment: str) -> str:
-    """Run a script in a new process in ``folder``; return what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", script],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
 @pytest.mark.processes
 def test_importing_colobus_loads_nothing_heavy(tmp_path: Path) -> None:
     script = (
@@ -123,7 +138,7 @@ def test_importing_colobus_loads_nothing_heavy(tmp_path: Path) -> None:
         "heavy.add('typing')  # it would be most of the time of the import\n"
         "print(sorted(heavy & set(sys.modules)), colobus.__version__)"
     )
-    assert fresh(script, tmp_path) == f"[] {colobus.__version__}"
+    assert python("-c", script, folder=tmp_path) == f"[] {colobus.__version__}\n"
 
 
 @pytest.mark.processes
@@ -142,7 +157,7 @@ after = (torch.get_num_threads(), torch.get_rng_state().sum(), np.random.get_sta
          torch.is_grad_enabled(), dict(os.environ))
 print(before == after, [t.name for t in threading.enumerate()], os.listdir('.'))
 """
-    assert fresh(script, tmp_path) == "True ['MainThread'] []"
+    assert python("-c", script, folder=tmp_path) == "True ['MainThread'] []\n"
 
 
 COUNT_THREADS = """
@@ -201,9 +216,8 @@ def test_a_run_has_the_threads_of_its_plan_and_no_more(tmp_path: Path) -> None:
     Four threads are offered to every thread's torch: one that forgets to refuse them shows as
     three more.
     """
-    printed = fresh(
-        COUNT_THREADS, tmp_path, OMP_NUM_THREADS="4", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="4"
-    )
+    offered = {"OMP_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "4"}
+    printed = python("-c", COUNT_THREADS, folder=tmp_path, **offered).strip()
     bare, most = map(int, printed.split(" ", 2)[:2])
     assert bare == 1  # main, before the roles start
     active = ["actor-0", "actor-1", "learner-0"]
@@ -211,3 +225,32 @@ def test_a_run_has_the_threads_of_its_plan_and_no_more(tmp_path: Path) -> None:
     assert printed.split(" ", 2)[2] == want
     emulators, writer = 2, 1
     assert most == bare + len(active) + emulators + writer
+
+
+EXECUTED = """
+import sys, threading
+from pathlib import Path
+
+files = set()
+
+def note(frame, event, argument):
+    if event == "call" and frame.f_code.co_name != "<module>":  # functions, and bodies of classes
+        files.add(frame.f_code.co_filename)
+
+threading.setprofile(note)
+sys.setprofile(note)
+from colobus.cli.main import run
+code = run(sys.argv[1:])
+sys.setprofile(None)
+import colobus
+print(*(file for file in sorted(files) if Path(colobus.__file__).parent in Path(file).parents))
+sys.exit(code)
+"""
+
+
+@pytest.mark.processes
+def test_a_run_of_ppo_executes_few_files(tmp_path: Path) -> None:
+    words = ("train", "ppo-catch", "--steps", "3000", "--no-finish", "--out", tmp_path / "run")
+    files = python("-c", EXECUTED, *words).splitlines()[-1].split()
+    assert str(SOURCE / "roles" / "actor.py") in files
+    assert len(files) <= laws_of()["executed"]
