@@ -38,6 +38,17 @@ def open_page(browser: Any, link: str, width: int = 1600, theme: str = "light") 
     wait(lambda: browser.execute_script("return document.body.dataset.ready") == "yes")
 
 
+@contextmanager
+def opened(
+    browser: Any, command: str, folder: Path, *words: str, width: int = 1600
+) -> Iterator[None]:
+    """Open the page of ``colobus COMMAND FOLDER``, which has nothing to complain about."""
+    with served(command, folder, *words) as link:
+        open_page(browser, link, width)
+        yield
+        assert complaints(browser) == []
+
+
 def wait(holds: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE
     while not holds():
@@ -48,6 +59,13 @@ def wait(holds: Callable[[], object]) -> None:
 def text_of(browser: Any, selector: str) -> str:
     found: str = browser.execute_script(
         "return document.querySelector(arguments[0])?.innerText ?? ''", selector
+    )
+    return found
+
+
+def count_of(browser: Any, selector: str) -> int:
+    found: int = browser.execute_script(
+        "return document.querySelectorAll(arguments[0]).length", selector
     )
     return found
 
@@ -72,12 +90,8 @@ def screenshot(browser: Any, name: str) -> None:
     if folder := os.environ.get("COLOBUS_SCREENSHOTS"):
         height = browser.execute_script("return document.documentElement.scrollHeight")
         width = browser.execute_script("return innerWidth")
-        size = {
-            "width": width,
-            "height": min(height, 6000),
-            "deviceScaleFactor": 1,
-            "mobile": False,
-        }
+        size = {"width": width, "height": min(height, 6000)}
+        size |= {"deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         time.sleep(0.5)
         Path(folder).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The live page in a real Chromium: opened, updated, switched, and safe from what runs are called.
+"""The pages of ``colobus watch`` and ``play`` in a real Chromium: updated, switched, and safe.
 
 With COLOBUS_SCREENSHOTS set to a folder, pictures of the page are left there.
 """
@@ -10,20 +10,20 @@ import time
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import av
 import numpy as np
 import pytest
 
+from colobus.envs.api import GameSettings
 from helpers.browsing import (
-    TRAVERSALS,
     click,
     complaints,
+    count_of,
     open_page,
+    opened,
     picture_of,
     screenshot,
     served,
@@ -31,6 +31,7 @@ from helpers.browsing import (
     wait,
 )
 from helpers.made_runs import append, evaluate, make_run, rising, row
+from helpers.players import write_run
 
 pytestmark = pytest.mark.browser
 
@@ -98,6 +99,14 @@ def link(folder: Path) -> Iterator[str]:
         yield found
 
 
+@pytest.fixture
+def page(browser: Any, link: str) -> Iterator[None]:
+    """The page of these runs is open, and has nothing to complain about."""
+    open_page(browser, link)
+    yield
+    assert complaints(browser) == []
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1600])
 def test_the_page_opens_in_all_sizes_and_lights(
@@ -135,8 +144,7 @@ def test_the_token_leaves_the_address_and_the_page_can_be_opened_again(
 
 def test_a_new_line_is_shown_without_opening_the_page_again(browser: Any, tmp_path: Path) -> None:
     run = make_run(tmp_path / "pong-1", rising(30))
-    with served("watch", tmp_path) as link:
-        open_page(browser, link)
+    with opened(browser, "watch", tmp_path):
         browser.execute_script("window.opened = 'once'")
         before = picture_of(browser)
         append(run, row(31_000, 62.0, 1234.5, new_loss=3.25))
@@ -151,7 +159,6 @@ def test_a_new_line_is_shown_without_opening_the_page_again(browser: Any, tmp_pa
         evaluate(run, 30_000, [5.0, 6.0])
         wait(lambda: "5.5" in text_of(browser, "#evaluations"))
         assert browser.execute_script("return window.opened") == "once"
-        assert complaints(browser) == []
     wait(lambda: "has ended" in text_of(browser, "#problem"))
 
 
@@ -176,8 +183,7 @@ def test_runs_that_begin_later_are_put_below_their_own_settings(
     for seed in (1, 2):
         make_run(tmp_path / f"m-{seed}", rising(30), seed=seed, lr=0.1)
         make_run(tmp_path / f"x-{seed}", rising(30, slope=0.3), seed=seed, lr=0.2)
-    with served("watch", tmp_path) as link:
-        open_page(browser, link)
+    with opened(browser, "watch", tmp_path):
         click(browser, f"#lines [data-value={lines}]")
         before = browser.execute_script(SHOWN)[1]
         for seed in (1, 2):
@@ -194,7 +200,6 @@ def test_runs_that_begin_later_are_put_below_their_own_settings(
         }
         assert before.items() <= colours.items()
         assert len(set(colours.values())) == (8 if lines == "runs" else 4)
-        assert complaints(browser) == []
         browser.refresh()
         wait(lambda: "8 of 8" in text_of(browser, "#picked"))
         assert browser.execute_script(SHOWN)[0] == groups
@@ -202,24 +207,21 @@ def test_runs_that_begin_later_are_put_below_their_own_settings(
 
 
 def test_without_values_there_is_no_chart(browser: Any, tmp_path: Path) -> None:
-    count = "return document.querySelectorAll('canvas').length"
     run = make_run(tmp_path / "pong-1")
-    with served("watch", tmp_path) as link:
-        open_page(browser, link)
+    with opened(browser, "watch", tmp_path):
         assert "No game has ended yet" in text_of(browser, "#score")
-        assert browser.execute_script(count) == 0
+        assert count_of(browser, "canvas") == 0
         hidden = "return [...document.querySelectorAll('section[hidden]')].map((one) => one.id)"
         assert {"speed-part", "learning-part", "films-part"} <= {*browser.execute_script(hidden)}
         append(run, row(1000, 1.0, None, kl=0.5))
-        wait(lambda: browser.execute_script(count) == 1)  # of the KL divergence, a point
+        wait(lambda: count_of(browser, "canvas") == 1)  # of the KL divergence, a point
         append(run, row(2000, 2.0, 1.0, kl=0.4))
-        wait(lambda: browser.execute_script(count) == 3)
+        wait(lambda: count_of(browser, "canvas") == 3)
         assert "speed-part" not in browser.execute_script(hidden)
         assert browser.execute_script("return document.querySelector('#no-score').hidden")
         make_run(tmp_path / "breakout-1", game="breakout")
         wait(lambda: "breakout-1" in text_of(browser, "#cards"))
-        assert browser.execute_script(count) == 3
-        assert complaints(browser) == []
+        assert count_of(browser, "canvas") == 3
 
 
 BOXES = """return [...document.querySelectorAll(arguments[0])].map((one) => {
@@ -238,8 +240,7 @@ def test_on_a_phone_the_score_stands_beside_the_name(
     names, scores = (
         ("#cards h3", "#cards .big") if count == 2 else ("#cards tbody th", "#cards th + td")
     )
-    with served("watch", tmp_path) as link:
-        open_page(browser, link, 390)
+    with opened(browser, "watch", tmp_path, width=390):
         assert "30.00" in text_of(browser, scores)
         for name, score in zip(
             *(browser.execute_script(BOXES, one) for one in (names, scores)), strict=True
@@ -249,9 +250,9 @@ def test_on_a_phone_the_score_stands_beside_the_name(
         screenshot(browser, f"phone-{count}")
 
 
+@pytest.mark.usefixtures("page")
 def test_films_stand_in_a_grid(browser: Any, link: str) -> None:
-    open_page(browser, link)
-    wait(lambda: browser.execute_script("return document.querySelectorAll('video').length") == 6)
+    wait(lambda: count_of(browser, "video") == 6)
     one, other = browser.execute_script(BOXES, ".film-cell")
     assert one[1] <= other[0]
     assert one[2:] == other[2:]
@@ -261,8 +262,8 @@ def test_films_stand_in_a_grid(browser: Any, link: str) -> None:
     assert one[3] <= other[2]
 
 
-def test_lines_can_be_smoothed_and_axes_logarithmic(browser: Any, link: str) -> None:
-    open_page(browser, link)
+@pytest.mark.usefixtures("page")
+def test_lines_can_be_smoothed_and_axes_logarithmic(browser: Any) -> None:
     script = """
         const done = arguments[0];
         import('/assets/charts.js').then(({ smoothed, scaleFor }) => done([
@@ -293,11 +294,10 @@ def test_lines_can_be_smoothed_and_axes_logarithmic(browser: Any, link: str) -> 
     assert browser.execute_script("return localStorage.getItem('colobus-heights')") == "log"
     screenshot(browser, "page-log")
     browser.execute_script("localStorage.clear()")
-    assert complaints(browser) == []
 
 
-def test_each_part_shows_what_the_files_hold(browser: Any, link: str) -> None:
-    open_page(browser, link)
+@pytest.mark.usefixtures("page")
+def test_each_part_shows_what_the_files_hold(browser: Any) -> None:
     wait(lambda: text_of(browser, "#learning").count("loss") == 2)
     cards = text_of(browser, "#cards").lower()
     assert [cards.count("steps per s"), cards.count("limited by"), cards.count("emulate")] == [
@@ -322,8 +322,8 @@ def test_each_part_shows_what_the_files_hold(browser: Any, link: str) -> None:
     assert "games.sticky" not in settings  # the same in all runs
 
 
-def test_bands_are_means_and_extremes_of_the_seeds(browser: Any, link: str) -> None:
-    open_page(browser, link)
+@pytest.mark.usefixtures("page")
+def test_bands_are_means_and_extremes_of_the_seeds(browser: Any) -> None:
     script = """
         const done = arguments[0];
         import('/assets/charts.js').then(({ bandOf, resample }) => done([
@@ -336,30 +336,8 @@ def test_bands_are_means_and_extremes_of_the_seeds(browser: Any, link: str) -> N
     assert line == [0, 10, 20, 30, 40, None]
 
 
-def test_no_path_leads_out(browser: Any, link: str, folder: Path) -> None:
-    """As the browser sends them, and as a program does that leaves the dots as they are."""
-    (folder.parent / "secret.json").write_text("a secret")
-    open_page(browser, link)
-    script = (
-        "const done = arguments[1]; fetch(arguments[0])"
-        ".then(async (answer) => done([answer.status, await answer.text()]))"
-    )
-    _, found = browser.execute_async_script(script, "/look?after=0&columns=")
-    run = json.loads(found)["ids"][0]
-    parts = urlsplit(link)
-    for address in (one.format(run=run) for one in TRAVERSALS):
-        status, text = browser.execute_async_script(script, address)
-        server = HTTPConnection(str(parts.hostname), parts.port or 0)
-        server.request("GET", f"{address}?{parts.query}")
-        answer = server.getresponse()
-        for code, body in ((status, text), (answer.status, answer.read().decode())):
-            assert (code, "secret" in body, "import" in body) == (404, False, False), address
-        server.close()
-    assert browser.execute_async_script(script, "/assets/util.js")[0] == 200
-
-
-def test_switches_change_the_chart(browser: Any, link: str) -> None:
-    open_page(browser, link)
+@pytest.mark.usefixtures("page")
+def test_switches_change_the_chart(browser: Any) -> None:
     wait(lambda: picture_of(browser))
     seen = {picture_of(browser)}
     for switch, value in (
@@ -381,7 +359,6 @@ def test_switches_change_the_chart(browser: Any, link: str) -> None:
     assert "3 of 4" in text_of(browser, "#picked")
     assert picture_of(browser) not in seen
     click(browser, "nav .member input")
-    assert complaints(browser) == []
 
 
 def says(browser: Any, part: str, text: str) -> bool:
@@ -395,18 +372,16 @@ def test_a_name_is_only_ever_text(browser: Any, tmp_path: Path) -> None:
     evaluate(run, 30_000, [5.0, 6.0], protocol=NAME)
     (run / "events.jsonl").write_text(json.dumps({"event": NAME, "why": NAME, NAME: NAME}) + "\n")
     film(run / "videos" / "20000.mp4", 9)
-    with served("watch", tmp_path) as link:
-        open_page(browser, link)
+    with opened(browser, "watch", tmp_path):
         for part in ("#cards", "#list", "#evaluations", "#events", "#films", "#settings"):
             wait(partial(says, browser, part, "<img src=x"))
-        assert browser.execute_script("return document.images.length") == 0
+        assert count_of(browser, "img") == 0
         assert browser.title == "Colobus"
-        assert complaints(browser) == []
 
 
-def test_films_play_together(browser: Any, link: str) -> None:
-    open_page(browser, link)
-    wait(lambda: browser.execute_script("return document.querySelectorAll('video').length") == 6)
+@pytest.mark.usefixtures("page")
+def test_films_play_together(browser: Any) -> None:
+    wait(lambda: count_of(browser, "video") == 6)
     assert "half way" in text_of(browser, "#films")
     click(browser, "#play")
     times = "return [...document.querySelectorAll('video')].map(v => v.currentTime)"
@@ -447,33 +422,80 @@ def test_fifty_runs_of_ten_million_steps(browser: Any, tmp_path: Path) -> None:
 def test_several_games_have_a_chart_each(browser: Any, tmp_path: Path) -> None:
     for game in ("pong", "breakout", "seaquest"):
         make_run(tmp_path / game, rising(30), game=game)
-    with served("watch", tmp_path) as link:
-        open_page(browser, link)
+    with opened(browser, "watch", tmp_path):
         wait(lambda: text_of(browser, "#score-games").split() == ["breakout", "pong", "seaquest"])
-        charts = "return document.querySelectorAll(arguments[0]).length"
-        assert browser.execute_script(charts, "#score-games canvas") == 3
-        assert browser.execute_script(charts, "#score-chart canvas") == 0
+        assert count_of(browser, "#score-games canvas") == 3
+        assert count_of(browser, "#score-chart canvas") == 0
         screenshot(browser, "page-games")
         for _ in range(2):
             click(browser, "nav .member input:checked")
-        assert browser.execute_script(charts, "#score-games canvas") == 0
+        assert count_of(browser, "#score-games canvas") == 0
         wait(lambda: picture_of(browser))
-        assert complaints(browser) == []
 
 
 def test_a_film_of_milestones_is_shown_above_the_others(browser: Any, tmp_path: Path) -> None:
     run = make_run(tmp_path / "pong-1", rising(30))
     film(run / "videos" / "milestones.mp4", 200)
     film(run / "videos" / "30000.mp4", 60)
-    with served("watch", tmp_path) as link:
-        open_page(browser, link)
-        count = "return document.querySelectorAll(arguments[0]).length"
-        wait(lambda: browser.execute_script(count, "#films video") == 2)
-        assert browser.execute_script(count, "#films .together video") == 1
+    with opened(browser, "watch", tmp_path):
+        wait(lambda: count_of(browser, "#films video") == 2)
+        assert count_of(browser, "#films .together video") == 1
         loaded = "return document.querySelector('.together video').readyState"
         wait(lambda: browser.execute_script(loaded) >= 1)
         click(browser, "#play")
         times = "return [...document.querySelectorAll('video')].map(v => v.currentTime)"
         wait(lambda: min(browser.execute_script(times)) > 0.3)
         screenshot(browser, "page-milestones")
-        assert complaints(browser) == []
+
+
+@pytest.fixture(scope="module")
+def breakout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("runs") / "breakout-1"
+    write_run(place, GameSettings(game="breakout"))
+    return place
+
+
+def key(browser: Any, kind: str, code: str) -> None:
+    """Press a key (keydown) or release it (keyup)."""
+    script = "dispatchEvent(new KeyboardEvent(arguments[0], {code: arguments[1], bubbles: true}))"
+    browser.execute_script(script, kind, code)
+
+
+@pytest.mark.parametrize("width", [390, 1600])
+def test_the_game_is_shown_and_moves(browser: Any, breakout: Path, width: int) -> None:
+    with opened(browser, "play", breakout, width=width):
+        assert text_of(browser, "#game") == "breakout"
+        assert "token" not in browser.current_url
+        seen = {picture_of(browser, "#screen")}
+        for _ in range(3):
+            wait(lambda: picture_of(browser, "#screen") not in seen)
+            seen.add(picture_of(browser, "#screen"))
+        wait(lambda: int(text_of(browser, "#steps")) > 5)
+        shape = "const c = document.getElementById('screen'); return [c.width, c.height]"
+        assert browser.execute_script(shape) == [160, 210]
+        box = "const b = document.getElementById('screen').getBoundingClientRect();"
+        wide, high = browser.execute_script(box + "return [b.width, b.height]")
+        assert wide / high == pytest.approx(640 / 630, abs=0.02)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        assert browser.execute_script("return document.getElementById('who').hidden")
+        key(browser, "keydown", "ArrowRight")  # without --human nobody takes over
+        screenshot(browser, f"play-{width}")
+    wait(lambda: "has ended" in text_of(browser, "#problem"))
+
+
+def test_a_person_takes_over_and_hands_back(browser: Any, breakout: Path) -> None:
+    with opened(browser, "play", breakout, "--human"):
+        assert text_of(browser, "#action") == "agent"
+        key(browser, "keydown", "ArrowRight")
+        wait(lambda: text_of(browser, "#action") == "right")
+        key(browser, "keydown", "Space")
+        wait(lambda: text_of(browser, "#action") in ("right", "fire"))
+        key(browser, "keyup", "Space")
+        key(browser, "keyup", "ArrowRight")
+        wait(lambda: text_of(browser, "#action") == "noop")
+        pressed = "return document.getElementById('person').getAttribute('aria-pressed')"
+        assert browser.execute_script(pressed) == "true"
+        screenshot(browser, "play-human")
+        click(browser, "#agent")
+        wait(lambda: text_of(browser, "#action") == "agent")
+        assert browser.execute_script(pressed) == "false"
