@@ -1,10 +1,14 @@
-"""A checkpoint is complete or it does not count."""
+"""A checkpoint is complete or it does not count; which are the newest, and which are deleted."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import itertools
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,20 +16,36 @@ import torch
 from safetensors.numpy import load, save
 
 from colobus.core.arrays import join, split
-from colobus.core.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint, write_checkpoint
+from colobus.core.checkpoint import (
+    Checkpoint,
+    by_age,
+    forget_old,
+    newest_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from colobus.core.errors import ColobusError
 from colobus.core.types import State, Version
 
+RUN = {"id": "ours", "game": "pong"}
 
-def checkpoint(number: int, slices: int) -> Checkpoint:
+
+def checkpoint(
+    number: int, incarnation: int = 0, run: str = "ours", steps: int = 0, slices: int = 3
+) -> Checkpoint:
     """Return a checkpoint of so many of three slices of a network with 30 parameters."""
-    tensors = {f"parameter/layer.{i}": torch.full((10,), float(i)) for i in range(slices)}
-    return Checkpoint(Version(0, number), 100 * number, tensors, {"parameters": 30})
+    tensors = {f"parameter/layer.{i}": torch.full((10,), float(number)) for i in range(slices)}
+    about = {"id": run, "game": "pong"}
+    return Checkpoint(Version(incarnation, number), steps, tensors, {"parameters": 30}, about)
+
+
+def write(folder: Path, number: int, **settings: Any) -> Path:
+    return write_checkpoint(folder, checkpoint(number, **settings))
 
 
 def test_one_with_a_slice_missing_is_passed_over_with_a_line(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, checkpoint(1, slices=3))
-    write_checkpoint(tmp_path, checkpoint(2, slices=2))
+    write(tmp_path, 1)
+    write(tmp_path, 2, slices=2)
     path, found, passed_over = newest_checkpoint(tmp_path)
     assert found.version == Version(0, 1)
     assert path.name == "00000001.safetensors"
@@ -35,12 +55,12 @@ def test_one_with_a_slice_missing_is_passed_over_with_a_line(tmp_path: Path) -> 
 
 
 def test_one_that_says_nothing_of_its_parameters_is_taken_as_it_is(tmp_path: Path) -> None:
-    old = checkpoint(1, slices=3)._replace(counters={})
+    old = checkpoint(1)._replace(counters={})
     assert read_checkpoint(write_checkpoint(tmp_path, old)).version == Version(0, 1)
 
 
 def test_without_a_complete_one_the_reason_is_told(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, checkpoint(1, slices=1))
+    write(tmp_path, 1, slices=1)
     with pytest.raises(ColobusError, match="10 of 30 parameters"):
         newest_checkpoint(tmp_path)
 
@@ -55,7 +75,7 @@ def test_one_whose_json_cannot_be_written_leaves_nothing(
 
     monkeypatch.setattr("colobus.core.checkpoint.write_whole", full)
     with pytest.raises(OSError, match="No space"):
-        write_checkpoint(tmp_path, checkpoint(1, slices=3))
+        write(tmp_path, 1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -83,3 +103,185 @@ def test_a_state_comes_back_from_a_file() -> None:
 def test_a_slash_in_a_key_is_refused() -> None:
     with pytest.raises(ValueError, match="key 'a/b' of a state: has a slash"):
         split({"inner": {"a/b": 1}}, "x")
+
+
+def stems(folder: Path) -> list[str]:
+    return sorted({path.name.split(".")[0].lstrip("0") for path in folder.iterdir()})
+
+
+def lose_json(path: Path) -> None:
+    path.with_suffix(".json").unlink()
+
+
+def lose_tensors(path: Path) -> None:
+    path.unlink()
+
+
+def damage_tensors(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+
+def damage_json(path: Path) -> None:
+    text = path.with_suffix(".json").read_text()
+    path.with_suffix(".json").write_text(text.replace('"steps": 0', '"steps": 1'))
+
+
+DAMAGES = [lose_json, lose_tensors, damage_tensors, damage_json]
+
+
+def test_the_newest_is_of_the_highest_epoch_and_version(tmp_path: Path) -> None:
+    write(tmp_path, 100, incarnation=0)
+    write(tmp_path, 90, incarnation=1)
+    write(tmp_path, 95, incarnation=1)
+    assert [path.stem[-3:] for path in by_age(tmp_path)] == ["095", "090", "100"]
+    assert newest_checkpoint(tmp_path)[1].version == Version(1, 95)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("keep", [1, 2, 5])
+def test_incomplete_ones_never_take_the_place_of_complete_ones(
+    tmp_path: Path, damage: object, keep: int
+) -> None:
+    """As after a kill between the two renames, or five damaged newer files."""
+    assert callable(damage)
+    good = write(tmp_path, 90)
+    for number in range(95, 100):
+        damage(write(tmp_path, number))
+    assert newest_checkpoint(tmp_path)[0] == good
+    just = write(tmp_path, 93, incarnation=1)  # a resume of 90 goes on
+    forget_old(tmp_path, keep, just, {just.name}, RUN)
+    assert stems(tmp_path) == (["93"] if keep == 1 else ["90", "93"])
+    assert newest_checkpoint(tmp_path)[1].version == Version(1, 93)
+
+
+def test_the_first_one_near_each_quarter_and_what_is_asked_for_stay(tmp_path: Path) -> None:
+    sound: set[str] = set()
+    for number in range(1, 101):
+        just = write(tmp_path, number, steps=100 * number)
+        sound.add(just.name)
+        forget_old(tmp_path, 2, just, sound, RUN, also=[33])
+        kept = [int(stem) for stem in stems(tmp_path)]
+        assert {1, number, max(number - 1, 1)} <= set(kept)
+        assert len(kept) <= 8 + 2 + 1
+        for quarter in (0.25, 0.5, 0.75):
+            assert min(abs(other - quarter * number) for other in kept) <= max(number / 8, 1)
+    # parts of 2048 steps, as an eighth of 10,000 is 1250; 99 and 100 are the newest
+    assert sorted(kept) == [1, 21, 33, 41, 62, 82, 99, 100]
+
+
+def test_nothing_is_deleted_if_all_are_kept(tmp_path: Path) -> None:
+    paths = [write(tmp_path, number) for number in range(4)]
+    lose_json(paths[1])
+    forget_old(tmp_path, 0, paths[0], set(), RUN)
+    assert len(stems(tmp_path)) == 4
+
+
+def test_the_one_just_written_stays_even_if_others_look_newer(tmp_path: Path) -> None:
+    write(tmp_path, 500, incarnation=9)
+    just = write(tmp_path, 3)
+    forget_old(tmp_path, 1, just, set(), RUN)
+    assert "3" in stems(tmp_path)
+
+
+def test_those_of_other_runs_and_later_formats_are_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, 1, run="theirs")
+    later = write(tmp_path, 2).with_suffix(".json")
+    later.write_text(later.read_text().replace('"format": 2', '"format": 3'))
+    ours = [write(tmp_path, number) for number in (3, 4, 5)]
+    forget_old(tmp_path, 1, ours[-1], set(), RUN)
+    assert stems(tmp_path) == ["1", "2", "5"]
+
+
+def test_a_disk_that_cannot_be_read_costs_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [write(tmp_path, number) for number in (1, 2, 3)]
+
+    def broken(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(hashlib, "file_digest", broken)
+    forget_old(tmp_path, 1, paths[2], set(), RUN)
+    assert len(stems(tmp_path)) == 3
+
+
+def test_what_is_known_to_be_complete_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound: set[str] = set()
+    for number in range(1, 5):
+        just = write(tmp_path, number)
+        sound.add(just.name)
+        monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("read"))
+        forget_old(tmp_path, 2, just, sound, RUN)
+    assert stems(tmp_path) == ["3", "4"]
+    assert len(sound) == 2
+
+
+def test_a_kill_at_any_moment_leaves_a_complete_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call to the system of writing one and forgetting the others fails once, for good."""
+
+    class Killed(BaseException):
+        pass
+
+    names = ["fsync", "replace", "unlink", "rename"]
+    for last in itertools.count():
+        folder = tmp_path / str(last)
+        folder.mkdir()
+        sound = {write(folder, 1).name}
+        left = [last]
+
+        def counted(real: object, left: list[int] = left) -> object:
+            assert callable(real)
+
+            def call(*args: object, **more: object) -> object:
+                if left[0] == 0:
+                    raise Killed
+                left[0] -= 1
+                return real(*args, **more)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in names:
+                patch.setattr(os, name, counted(getattr(os, name)))
+            try:
+                just = write(folder, 2)
+                forget_old(folder, 1, just, sound, RUN)
+                break
+            except Killed:
+                pass
+        assert newest_checkpoint(folder)[1].version.number in (1, 2)
+    assert last > 5
+    assert stems(folder) == ["2"]
+
+
+def test_a_checkpoint_says_which_run_it_is_of(tmp_path: Path) -> None:
+    path = write(tmp_path, 1)
+    assert read_checkpoint(path).run == RUN
+    said = json.loads(path.with_suffix(".json").read_text())
+    said["run"]["game"] = "breakout"
+    path.with_suffix(".json").write_text(json.dumps(said))
+    with pytest.raises(ColobusError, match=r"00000001\.json: is damaged \(checksum differs\)"):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+@pytest.mark.parametrize("kind", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_what_the_disk_does_not_give_now_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, kind: int
+) -> None:
+    paths = [write(tmp_path, number) for number in range(1, 5)]
+    unread = paths[1].with_suffix(suffix)
+    real = os.open
+
+    def opened(path: Any, *rest: Any) -> int:
+        if Path(path) == unread:
+            raise OSError(kind, os.strerror(kind), str(path))
+        return real(path, *rest)
+
+    monkeypatch.setattr(os, "open", opened)
+    forget_old(tmp_path, 2, paths[3], set(), RUN)
+    assert stems(tmp_path) == ["2", "3", "4"]
