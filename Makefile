@@ -74,8 +74,8 @@ test-long: setup
 	$(call TESTS,-m long)
 
 fuzz: setup
-	$(BIN)/python tests/helpers/hostile.py
-	$(BIN)/python -m pytest tests/runs/test_hostile.py -k fuzz --hypothesis-profile fuzz
+	$(BIN)/python -m pytest -o timeout=0 tests/runs/test_hostile.py -k "fuzz or no_kind" \
+	  --hypothesis-profile fuzz
 
 # These wait for most of their time: two at once, beside other stages too. They begin with the files
 # that take longest (LONGEST in tests/helpers/reporting.py), or one would be left alone at the end.

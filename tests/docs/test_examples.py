@@ -18,9 +18,11 @@ from colobus.cli import export
 from colobus.envs.make import ENVIRONMENTS
 from colobus.experiment.settings import ALGORITHMS
 from colobus.runs.curves import read_metrics
+from helpers.launching import python
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+PAGE = EXAMPLES / "one_page.py"
 
 Run = Callable[..., str]
 
@@ -222,6 +224,68 @@ def test_weights_and_biases_holds_settings_and_metrics(
     assert float(rows[-1]["score"]) == pytest.approx(last["score"])
     assert float(rows[-1]["losses/policy_loss"]) == pytest.approx(last["policy_loss"])
     assert wandb.__version__
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_the_page_that_trains_without_a_launcher_learns_catch_and_says_so(tmp_path: Path) -> None:
+    *progress, last = python("-W", "error", PAGE, folder=tmp_path).splitlines()
+    found = re.fullmatch(r"mean of the last 50 games: (-?\d\.\d\d)", last)
+    assert found is not None, last
+    assert float(found[1]) >= 0.9
+    steps = [int(line.split()[0].replace(",", "")) for line in progress]
+    assert steps == [5120 * i for i in range(1, 10)]
+    assert float(progress[0].split()[-1]) < 0.3  # it was not so at the start
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_is_a_page() -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 119
+    assert max(map(len, lines)) <= 100
+
+
+def asked(run: Run, *words: str) -> object:
+    """Run the page with words that end it at once; return its exit code."""
+    with pytest.raises(SystemExit) as end:
+        run("one_page", *words)
+    return end.value.code
+
+
+def test_help_says_what_the_page_does(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(run, "--help") == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.startswith("One page that trains an agent with Colobus's parts")
+    assert "GAME" in said.out
+
+
+@pytest.mark.parametrize("word", ["pongg", "CartPole-v1", "--steps"])
+def test_an_unknown_game_is_one_line(
+    word: str, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(run, word) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("one_page.py: error: ")
+    assert word in said.err
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_no_score_is_printed_before_a_game_is_over(tmp_path: Path) -> None:
+    """A line each round of 4 steps; a game of Catch has 9."""
+    text = PAGE.read_text(encoding="utf-8")
+    for old, new in {
+        "B, T, K = 16, 32,": "B, T, K = 16, 4,",
+        "STEPS = 50_000": "STEPS = 320",
+        "round_ % 10 == 9": "True",
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    steps = [line.split()[0] for line in python("-c", text, folder=tmp_path).splitlines()[:-1]]
+    assert steps == ["192", "256", "320"]
 
 
 def test_every_example_is_shown_by_a_page_and_stands_in_the_list() -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from colobus.envs.api import GameSettings
+from helpers.launching import python
 from helpers.players import write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,21 +53,6 @@ PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 (CHANGE,) = re.findall(r"^```diff\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def run(words: list[str], folder: Path, source: Path) -> str:
-    """Run Python in a folder on a source tree; return what it printed."""
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(source)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
 @pytest.mark.processes
 def test_the_change_of_the_torso_makes_it_a_choice_that_trains(tmp_path: Path) -> None:
@@ -85,5 +68,6 @@ def test_the_change_of_the_torso_makes_it_a_choice_that_trains(tmp_path: Path) -
         assert text.count(before) == 1, name
         file.write_text(text.replace(before, after), encoding="utf-8")
     words = ["-m", "colobus.cli.main", "train", "catch", "--torso", "squares", "--steps", "3000"]
-    run([*words, "--no-finish", "--out", "run"], tmp_path, source)
+    more = ["--no-finish", "--out", "run"]
+    python(*words, *more, folder=tmp_path, PYTHONPATH=str(source))
     assert (tmp_path / "run" / "checkpoints").is_dir()

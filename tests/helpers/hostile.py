@@ -1,7 +1,4 @@
-"""Files that mean no good: every kind of damage to every file of a run that is read again.
-
-``python tests/helpers/hostile.py`` tries all of them and prints how many there are.
-"""
+"""Files that mean no good: every kind of damage to every file of a run that is read again."""
 
 from __future__ import annotations
 
@@ -11,9 +8,6 @@ import json
 import os
 import shutil
 import struct
-import sys
-import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -29,7 +23,7 @@ from colobus.core.checkpoint import Checkpoint, checksum_of, write_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.types import Version
 from colobus.evaluation.agent import load as load_agent
-from colobus.evaluation.start_states import StartStates, make_starts, read_starts, write_starts
+from colobus.evaluation.start_states import StartStates, read_starts, write_starts
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
 from colobus.nets.config import NetworkSettings
@@ -43,7 +37,6 @@ from colobus.runs.curves import read_metrics
 from colobus.runs.read import RunFolder
 from colobus.runtime.system import version_of
 from colobus.training.start import Start, begin_again, make_network
-from helpers.players import make_agent
 
 GONE = object()
 """Stands for a value that is missing."""
@@ -170,12 +163,15 @@ def with_name(data: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def json_kinds(
-    file: str, data: dict[str, Any], finish: Callable[[dict[str, Any]], dict[str, Any]], note: str
+    file: str,
+    data: dict[str, Any],
+    text: Callable[[dict[str, Any]], str] = json.dumps,
+    note: str = "",
 ) -> Iterator[Kind]:
-    """Yield all changes of one value of a file of JSON; ``finish`` makes its checksum right."""
+    """Yield all changes of one value of an object, of which ``text`` makes the file's text."""
 
     def writes(changed: dict[str, Any]) -> Callable[[Path], None]:
-        return lambda folder: void((folder / file).write_text(json.dumps(finish(changed))))
+        return lambda folder: void((folder / file).write_text(text(changed)))
 
     for path in paths_of(data):
         place = ".".join(path)
@@ -261,9 +257,9 @@ def whole_kinds(file: str) -> Iterator[Kind]:
 NEWEST = "checkpoints/00000009"
 
 
-def signed(about: dict[str, Any]) -> dict[str, Any]:
+def signed(about: dict[str, Any]) -> str:
     """Return the JSON of a checkpoint with the right checksum."""
-    return about | {"checksum": checksum_of(about)} if "checksum" in about else about
+    return json.dumps(about | {"checksum": checksum_of(about)} if "checksum" in about else about)
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
@@ -279,7 +275,7 @@ def reseal(folder: Path, data: bytes) -> None:
     (folder / f"{NEWEST}.safetensors").write_bytes(data)
     about = json.loads((folder / f"{NEWEST}.json").read_text())
     about["sha256"] = hashlib.sha256(data).hexdigest()
-    (folder / f"{NEWEST}.json").write_text(json.dumps(signed(about)))
+    (folder / f"{NEWEST}.json").write_text(signed(about))
 
 
 def _value(number: float) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -354,10 +350,10 @@ def checkpoint_kinds(folder: Path) -> Iterator[Kind]:
     """Yield what can be wrong with the newest checkpoint of a run."""
     about = json.loads((folder / f"{NEWEST}.json").read_text())
     names = f"{NEWEST}.json"
-    yield from json_kinds(names, about, lambda changed: changed, "")
+    yield from json_kinds(names, about)
     yield from json_kinds(names, about, signed, ", checksum right")
     first = {k: v for k, v in about.items() if k not in ("checksum", "run")} | {"format": 1}
-    yield from json_kinds(names, first, lambda changed: changed, ", format 1")
+    yield from json_kinds(names, first, note=", format 1")
     yield from tensor_kinds(load((folder / f"{NEWEST}.safetensors").read_bytes()))
     for how, data in HEADERS.items():
         yield Kind(f"{NEWEST}.safetensors", "header", how, partial(reseal, data=data))
@@ -366,37 +362,30 @@ def checkpoint_kinds(folder: Path) -> Iterator[Kind]:
 def swapped_kinds() -> Iterator[Kind]:
     """Yield files that are good, but another run's or another checkpoint's."""
 
-    def other(change: Callable[[Config], Config], what: str) -> Callable[[Path], None]:
+    def other(**changes: Any) -> Callable[[Path], None]:
+        """Take the newest checkpoint of another run; with changes it says that it is of ours."""
+
         def swap(folder: Path) -> None:
             theirs = folder.parent / f"theirs-{folder.name}"
-            config = change(make_run(theirs, run="theirs"))
-            for path in (theirs / "checkpoints").iterdir():
-                if path.stem == "00000009":
-                    about = json.loads(path.read_text()) if path.suffix == ".json" else {}
-                    target = folder / "checkpoints" / path.name
-                    shutil.copy(path, target)
-                    if about and what == "id":
-                        continue
-                    if about:
-                        about["run"] = identity(config)
-                        target.write_text(json.dumps(signed(about)))
+            config = make_run(theirs, run="theirs")
+            for suffix in (".json", ".safetensors"):
+                shutil.copy(theirs / f"{NEWEST}{suffix}", folder / f"{NEWEST}{suffix}")
+            if changes:
+                ours = config._replace(
+                    experiment=replace(config.experiment, **changes),
+                    about=config.about | {"run": "ours"},
+                )
+                path = folder / f"{NEWEST}.json"
+                path.write_text(signed(json.loads(path.read_text()) | {"run": identity(ours)}))
             shutil.rmtree(theirs)
 
         return swap
 
-    def game(config: Config) -> Config:
-        games = replace(config.experiment.games, game="pong")
-        about = config.about | {"run": "ours"}
-        return config._replace(experiment=replace(config.experiment, games=games), about=about)
-
-    def network(config: Config) -> Config:
-        net = replace(config.experiment.network, width=9)
-        about = config.about | {"run": "ours"}
-        return config._replace(experiment=replace(config.experiment, network=net), about=about)
-
-    yield Kind("checkpoints", "", "of another run", other(lambda config: config, "id"))
-    yield Kind("checkpoints", "", "of another game", other(game, "game"))
-    yield Kind("checkpoints", "", "of another network", other(network, "network"))
+    ours = experiment()
+    pong, wider = replace(ours.games, game="pong"), replace(ours.network, width=9)
+    yield Kind("checkpoints", "", "of another run", other())
+    yield Kind("checkpoints", "", "of another game", other(games=pong))
+    yield Kind("checkpoints", "", "of another network", other(network=wider))
 
     def exchange(suffix: str) -> Callable[[Path], None]:
         def swap(folder: Path) -> None:
@@ -450,34 +439,18 @@ def make_ledger(folder: Path) -> None:
 def ledger_kinds(folder: Path) -> Iterator[Kind]:
     """Yield what can be wrong with a suite's ledger."""
     first, second = (folder / LEDGER).read_text().splitlines()
-
-    def writes(changed: dict[str, Any]) -> Callable[[Path], None]:
-        return lambda f: void((f / LEDGER).write_text(f"{json.dumps(changed)}\n{second}\n"))
-
-    data = json.loads(first)
-    for path in paths_of(data):
-        for how, value in VALUES.items():
-            changed = writes(with_value(data, path, value))
-            yield Kind(LEDGER, ".".join(path), how, changed, path[-1])
-        yield Kind(LEDGER, ".".join(path), "renamed", writes(with_name(data, path)), path[-1])
+    yield from json_kinds(LEDGER, json.loads(first), lambda one: f"{json.dumps(one)}\n{second}\n")
     yield from whole_kinds(LEDGER)
 
 
 def metrics_kinds(folder: Path) -> Iterator[Kind]:
     """Yield what can be wrong with a run's metrics and evaluations."""
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    data = json.loads(lines[-1])
-
-    def writes(changed: dict[str, Any]) -> Callable[[Path], None]:
-        text = f"{lines[0]}\n{json.dumps(changed)}\n"
-        return lambda f: void((f / "metrics.jsonl").write_text(text))
-
-    for path in paths_of(data):
-        for how, value in VALUES.items():
-            yield Kind("metrics.jsonl", path[-1], how, writes(with_value(data, path, value)))
-    yield from whole_kinds("metrics.jsonl")
+    file = "metrics.jsonl"
+    first, second = (folder / file).read_text().splitlines()
+    yield from json_kinds(file, json.loads(second), lambda one: f"{first}\n{json.dumps(one)}\n")
+    yield from whole_kinds(file)
     file = "eval/100-noop.json"
-    yield from json_kinds(file, json.loads((folder / file).read_text()), lambda d: d, "")
+    yield from json_kinds(file, json.loads((folder / file).read_text()))
     yield from whole_kinds(file)
 
 
@@ -586,40 +559,9 @@ def outcome(kind: Kind, folder: Path, starts: StartStates | None = None) -> str:
 def all_kinds(folder: Path, starts: StartStates | None) -> list[Kind]:
     """Return all kinds for what `make_run`, `make_ledger` and `make_starts` wrote."""
     config = json.loads((folder / "config.json").read_text())
-    found = [*json_kinds("config.json", config, lambda data: data, "")]
-    found += whole_kinds("config.json")
+    found = [*json_kinds("config.json", config), *whole_kinds("config.json")]
     for suffix in (".json", ".safetensors"):
         found += whole_kinds(NEWEST + suffix)
     found += [*checkpoint_kinds(folder), *swapped_kinds()]
     found += [*ledger_kinds(folder), *metrics_kinds(folder)]
     return found + (list(starts_kinds(starts)) if starts else [])
-
-
-def main() -> None:
-    """Try all kinds and print how many there are and what came of them."""
-    counts: Counter[tuple[str, str]] = Counter()
-    starts = make_starts(make_agent(PRESETS["pong"].games), "runs/some", count=2)
-    with tempfile.TemporaryDirectory() as there:
-        base = Path(there) / "base"
-        make_run(base)
-        make_ledger(base)
-        write_starts(base / STARTS, starts)
-        for number, kind in enumerate(all_kinds(base, starts)):
-            folder = Path(there) / str(number)
-            shutil.copytree(base, folder)
-            try:
-                how = outcome(kind, folder, starts)
-            except Exception as error:
-                how = f"wrong: {type(error).__name__}: {str(error)[:200]}"
-                sys.stdout.write(f"{kind}: {how}\n")
-                how = "wrong"
-            counts[kind.file, how] += 1
-            shutil.rmtree(folder, ignore_errors=True)
-    for (file, how), count in sorted(counts.items()):
-        sys.stdout.write(f"{file:<36}{how:<14}{count:>6}\n")
-    sys.stdout.write(f"{'kinds in all':<50}{sum(counts.values()):>6}\n")
-    sys.exit(any(how == "wrong" for _, how in counts))
-
-
-if __name__ == "__main__":
-    main()
