@@ -15,13 +15,7 @@ import torch
 from colobus.core.errors import Closed, Deadline, Diverged, Lost
 from colobus.core.types import CPU
 from colobus.ops import losses
-from colobus.roles.allreduce import (
-    Meeting,
-    Member,
-    ProcessAllreduce,
-    ThreadAllreduce,
-    backend_of,
-)
+from colobus.roles.allreduce import Meeting, Member, ProcessAllreduce, ThreadAllreduce, backend_of
 from helpers.reading import META, Reads
 from helpers.waiting import on_a_thread
 

@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from colobus.core.errors import Closed, Deadline, Lost
 from colobus.core.types import PER_GAME, Batch, Trajectory
 from colobus.roles.replay.joined import JoinedQueues
-from colobus.roles.replay.queue import (
-    Fifo,
-    ReplayMix,
-    Rounds,
-    TrajectoryQueue,
-    with_own_memory,
-)
+from colobus.roles.replay.queue import Fifo, ReplayMix, Rounds, TrajectoryQueue, with_own_memory
 from conftest import random_trajectory, stand_in
 
 SEEDS = (3, 0, 0)
