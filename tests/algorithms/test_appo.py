@@ -156,6 +156,7 @@ def test_prepared_samples_hold_each_steps_own_fields(kind: Any) -> None:
     batch = as_batch(sent)._replace(weights=torch.tensor([1.0, 2.0, 0.5, 1.0]))
     prepared = algorithm.prepare(net, batch, algorithm.start())
     assert prepared.size == 24
+    assert (~batch.mask & ~batch.truncated).any()  # FIRE after a lost life: both policies play it
     stacks = torch.stack([
         net.preprocess(torch.from_numpy(
             np.concatenate([stack_at(s.frames, s.ages, t, 3) for s in sent])
@@ -171,7 +172,7 @@ def test_prepared_samples_hold_each_steps_own_fields(kind: Any) -> None:
     else:
         log_policy = outputs["policy"].log_softmax(1).view(4, 7, 3)[:, :-1]
         now = log_policy.gather(2, batch.actions.unsqueeze(2)).squeeze(2)
-        ratios = (now - batch.log_probs) * batch.mask  # both policies play what is forced
+        ratios = (now - batch.log_probs) * batch.mask
         want = returns.vtrace(batch.rewards, values, *ends, ratios, 0.99, 0.9)
     for i in rng.permutation(24):
         n, t = divmod(int(i), 6)

@@ -132,28 +132,6 @@ def test_vtraces_target_policy_is_the_old_one_and_the_values_are_todays() -> Non
     assert not torch.allclose(steps.advantages, plain.advantages)
 
 
-def test_what_the_environment_plays_has_the_ratio_1_in_vtrace() -> None:
-    """FIRE after a lost life: both policies play it, whatever the network would have chosen."""
-    net = some_net(1)
-    batch = some_batch(some_net(2))
-    mask = torch.ones_like(batch.mask)
-    mask[:, 2] = False
-    batch = batch._replace(
-        mask=mask,
-        terminated=torch.zeros_like(batch.terminated),
-        truncated=torch.zeros_like(batch.truncated),
-    )
-    steps = learned(PLAIN, net, batch, PLAIN.start())[0]
-    ratios = (log_probs_of(net, batch) - batch.log_probs).masked_fill(~mask, 0.0)
-    ends = (batch.terminated, batch.truncated)
-    given = (batch.rewards.sign(), bootstrapped(net, batch), *ends)
-    want = returns.vtrace(*given, ratios, PLAIN.gamma, PLAIN.lam)
-    torch.testing.assert_close(steps.targets.view_as(ratios), want.targets)
-    other = batch._replace(log_probs=batch.log_probs.masked_fill(~mask, -9.0))
-    again = learned(PLAIN, net, other, PLAIN.start())[0]
-    assert torch.equal(steps.targets, again.targets)
-
-
 def test_a_recurrent_target_policy_is_evaluated_with_its_own_memory() -> None:
     acted, old, now = (some_net(seed, "lstm") for seed in (1, 2, 3))
     batch = some_batch(acted)

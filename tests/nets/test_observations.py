@@ -8,17 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colobus.core.types import Batch
 from colobus.nets.autoencoder import Decoder
 from colobus.nets.network import InputStatistics, Network, NetworkSettings
 from colobus.nets.observations import SHOWN, Observations, reconstruct, some_stacks
 from colobus.roles.replay.queue import as_batch
 from conftest import heads_of, make_net, random_trajectory
 from helpers.stacking import stack_at
-
-
-def windows_of(net: Network, batch: Batch) -> Observations:
-    return Observations(net, batch.frames, batch.ages)
 
 
 @given(
@@ -58,7 +53,7 @@ def test_in_blocks_a_network_gives_the_same_values_and_gradients() -> None:
         [stack_at(batch.frames.numpy(), batch.ages.numpy(), t, 4) for t in range(7)], axis=1
     )
     want = net.preprocess(torch.from_numpy(plain)).flatten(0, 1)
-    found = windows_of(net, batch).pick(torch.arange(21))
+    found = Observations(net, batch.frames, batch.ages).pick(torch.arange(21))
     assert found.shape == (21, 4 * 16, 5, 6)
     channel, row, column = 2 * 16 + 3 * 4 + 1, 4, 5  # pixel (3, 1) of block (4, 5) of frame 2
     assert torch.equal(found[:, channel, row, column], want[:, 2, 4 * 4 + 3, 5 * 4 + 1])

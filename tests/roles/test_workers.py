@@ -239,22 +239,6 @@ def test_an_error_between_two_servers_is_made_good(broken: int, fails: str) -> N
     assert scene.learner.clock.steps == clean.learner.clock.steps == 3
 
 
-def test_after_an_error_the_same_batch_is_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene, clean = Scene(Admission(2)), Scene(Admission(2))
-    clean.step(0, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(A3C, "loss", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            scene.step()
-    assert scene.learner.restart()
-    scene.learner.step()
-    for index in range(2):
-        scene.push_for_another(index)
-    assert torch.equal(scene.vector(), clean.vector())
-    (told,), (want,) = scene.log.updates, clean.log.updates
-    assert told._replace(traffic=None, waited=0.0) == want._replace(traffic=None, waited=0.0)
-
-
 def test_a_learner_that_gives_no_gradient_can_be_told_from_those_that_did() -> None:
     place = place_inline(distributed_catch(9, workers=3))
     place.active = [role for role in place.active if role.name != "learner-1"]
