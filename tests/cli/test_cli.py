@@ -22,10 +22,9 @@ from colobus.cli.bench import table_of
 from colobus.cli.display import Printer
 from colobus.cli.evaluate import table_beside
 from colobus.cli.experiment_flags import ExperimentFlags as Settings
-from colobus.cli.experiment_flags import parse_onto, resolve
+from colobus.cli.experiment_flags import resolve
 from colobus.cli.interrupts import NAMES
-from colobus.cli.main import COMMANDS, run
-from colobus.cli.train import Train
+from colobus.cli.main import COMMANDS
 from colobus.core.errors import ColobusError
 from colobus.core.types import Version
 from colobus.envs.api import GameSettings
@@ -37,7 +36,7 @@ from colobus.experiment.settings import flag, groups_of
 from colobus.roles.tracker import StopRule
 from colobus.runs.folder import free_folder
 from colobus.training.words import already_over, stop_in_words
-from helpers.launching import colobus, finish, python, start
+from helpers.launching import colobus, finish, printed, python, refused, start, told
 
 
 @pytest.fixture
@@ -249,27 +248,18 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert code == 2
 
 
-def test_a_file_or_an_impossible_place_is_no_out_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_or_an_impossible_place_is_no_out_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert run(["train", "catch", "--out", str(tmp_path / "file")]) == 2
-    assert "is a file; name a folder" in capsys.readouterr().err
-    assert run(["train", "catch", "--out", "/proc/none"]) == 2
-    assert "--out /proc/none: cannot be made: " in capsys.readouterr().err
+    assert "is a file; name a folder" in refused("train", "catch", "--out", tmp_path / "file")
+    code, _, err = colobus("train", "catch", "--out", "/proc/none")
+    assert code == 2
+    assert "--out /proc/none: cannot be made: " in err
 
 
-def test_every_setting_is_a_flag_with_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse_onto(Train, "train", ["--help-all"], PRESETS["pong"], StopRule())
-    shown = capsys.readouterr().out
-    experiment = PRESETS["pong"]
-    names = [
-        flag(name, of)
-        for of, group in groups_of(experiment).items()
-        for name in vars(group)
-        if name != "game"
-    ]
+def test_every_setting_is_a_flag_with_help() -> None:
+    shown = printed("train", "pong", "--help-all")
+    groups = groups_of(PRESETS["pong"]).items()
+    names = [flag(name, of) for of, group in groups for name in vars(group) if name != "game"]
     assert "--optimizer-epsilon" in names
     for name in [*names, "--seed", "--deterministic"]:
         rows = re.search(rf"{name}\b[^\n]*\n?[^\n]*[a-z]{{3}}", shown)
@@ -345,9 +335,7 @@ def test_a_game_after_an_algorithm_has_its_general_settings(family: str) -> None
         preset(f"{family}-seaqest")
 
 
-def test_an_algorithms_own_flags_are_known_for_its_presets(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_algorithms_own_flags_are_known_for_its_presets() -> None:
     words = ["dba3c-pong", "--n", "5", "--ratio-clip", "10", "--quorum", "1", "--servers", "4"]
     base = PRESETS["dba3c-pong"]
     assert isinstance(base.algorithm, A3C)
@@ -356,13 +344,12 @@ def test_an_algorithms_own_flags_are_known_for_its_presets(
         algorithm=dataclasses.replace(base.algorithm, n=5, ratio_clip=10.0),
         shape=dataclasses.replace(base.shape, quorum=1, servers=4),
     )
-    assert run(["train", "dba3c-pong", "--help-all"]) == 0
-    help_of_a3c = capsys.readouterr().out
-    assert run(["train", "pong", "--help-all"]) == 0
-    help_of_appo = capsys.readouterr().out
     own = {flag(f.name) for f in dataclasses.fields(A3C)}
     others = {flag(f.name) for f in dataclasses.fields(APPO)}
-    shown = [set(re.findall(r"--[a-z][\w-]*", text)) for text in (help_of_a3c, help_of_appo)]
+    shown = [
+        set(re.findall(r"--[a-z][\w-]*", printed("train", name, "--help-all")))
+        for name in ("dba3c-pong", "pong")
+    ]
     assert own <= shown[0]
     assert others <= shown[1]
     assert {"--n", "--ratio-clip"} & shown[1] == set()
@@ -439,17 +426,17 @@ def test_training_leaves_everything_and_says_where(
 
 @pytest.mark.slow
 def test_eval_prints_one_object_and_takes_one_checkpoint(
-    trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+    trained: tuple[Path, object, str],
 ) -> None:
     folder = trained[0]
     name = next((folder / "checkpoints").glob("*.safetensors")).name
-    words = ["eval", str(folder), "--episodes", "7", "--policy", "greedy", "--checkpoint", name]
-    assert run([*words, "--json"]) == 0
-    said = capsys.readouterr()
-    shown = json.loads(said.out)
+    words = ("--episodes", 7, "--policy", "greedy", "--checkpoint", name, "--json")
+    code, out, err = colobus("eval", folder, *words)
+    assert code == 0
+    shown = json.loads(out)
     assert (shown["episodes"], shown["policy"], len(shown["scores"])) == (7, "greedy", 7)
-    assert "protocol training" in said.err
-    assert "7 full games instead of 100" in said.err
+    assert "protocol training" in err
+    assert "7 full games instead of 100" in err
     assert "compare" not in shown
 
 
@@ -461,7 +448,6 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
     code: int,
     trained: tuple[Path, object, str],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = trained[0]
     complete = next((folder / "eval").glob("*-training-50-*.json"))
@@ -477,8 +463,8 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
         signal.raise_signal(number)  # pressed again while the games are collected
 
     monkeypatch.setattr(Printer, "progress", interrupting)
-    assert run(["eval", str(folder), "--episodes", "1000000"]) == code
-    said = capsys.readouterr().out
+    ended, said, _ = colobus("eval", folder, "--episodes", 1_000_000)
+    assert ended == code
     path = Path(said.partition("saved in ")[2].splitlines()[0])
     assert path.parent == complete.parent
     name = complete.stem.replace("-50-", "-1000000-")
@@ -491,33 +477,31 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
 
 @pytest.mark.slow
 def test_scores_that_cannot_be_saved_are_printed(
-    trained: tuple[Path, object, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    trained: tuple[Path, object, str], tmp_path: Path
 ) -> None:
     run_folder = tmp_path / "run"
     shutil.copytree(trained[0], run_folder, ignore=shutil.ignore_patterns("eval"))
     (run_folder / "eval").write_text("in the way")
-    assert run(["eval", str(run_folder), "--episodes", "3", "--json"]) == 1
-    said = capsys.readouterr()
-    assert len(json.loads(said.out)["scores"]) == 3
-    assert said.err.splitlines()[-1] == f"colobus: {run_folder / 'eval'}: File exists"
+    code, out, err = colobus("eval", run_folder, "--episodes", 3, "--json")
+    assert code == 1
+    assert len(json.loads(out)["scores"]) == 3
+    assert err.splitlines()[-1] == f"colobus: {run_folder / 'eval'}: File exists"
 
 
 @pytest.mark.slow
 def test_a_training_whose_end_fails_still_has_its_summary(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise ColobusError("cannot write film.mp4: No space left on device")
 
     monkeypatch.setattr("colobus.evaluation.films.player.record", full)
     folder = tmp_path / "run"
-    assert run(["train", "catch", "--steps", "600", "--out", str(folder), "--json"]) == 2
-    said = capsys.readouterr()
-    assert said.err.splitlines()[-1] == "colobus: cannot write film.mp4: No space left on device"
-    assert f"train --resume {folder}" in said.err
-    summary = json.loads(said.out)
+    code, out, err = colobus("train", "catch", "--steps", 600, "--out", folder, "--json")
+    assert code == 2
+    assert err.splitlines()[-1] == "colobus: cannot write film.mp4: No space left on device"
+    assert f"train --resume {folder}" in err
+    summary = json.loads(out)
     assert summary["evaluation"]["episodes"] == 50
     assert Path(summary["curve"]).is_file()
     assert "film" not in summary
@@ -526,38 +510,33 @@ def test_a_training_whose_end_fails_still_has_its_summary(
 @pytest.mark.slow
 @pytest.mark.usefixtures("usual_signals")
 def test_a_signal_while_an_agent_is_loaded_has_its_own_exit_code(
-    trained: tuple[Path, object, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    trained: tuple[Path, object, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(*_: object, **__: object) -> None:
         signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr("colobus.evaluation.agent.load", slow)
-    assert run(["eval", str(trained[0])]) == 143
-    assert capsys.readouterr().err == "colobus: stopped\n"
+    code, _, err = colobus("eval", trained[0])
+    assert (code, err) == (143, "colobus: stopped\n")
 
 
 @pytest.mark.slow
 def test_a_game_without_published_scores_is_one_sentence(
-    trained: tuple[Path, object, str], capsys: pytest.CaptureFixture[str]
+    trained: tuple[Path, object, str],
 ) -> None:
-    words = ["eval", str(trained[0]), "--episodes", "3", "--compare"]
-    assert run(words) == 0
-    assert capsys.readouterr().out.splitlines()[-2] == "no published scores for catch"
-    assert run([*words, "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["compare"] == []
-    assert "no published scores for catch" in said.err
+    words = ("eval", trained[0], "--episodes", 3, "--compare")
+    assert printed(*words).splitlines()[-2] == "no published scores for catch"
+    code, out, err = colobus(*words, "--json")
+    assert code == 0
+    assert json.loads(out)["compare"] == []
+    assert "no published scores for catch" in err
 
 
 def test_show_counts_roles_and_memory_and_starts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["show", "pong", "--json", "--actors", "3", "--servers", "2", "--steps", "1234"]
-    assert run(words) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = told("show", "pong", "--actors", 3, "--servers", 2, "--steps", 1234)
     assert shown["roles"] == {
         "Tracker": 1,
         "TrajectoryQueue": 1,
@@ -583,16 +562,14 @@ def test_show_counts_roles_and_memory_and_starts_nothing(
     held = memory["libraries"] + memory["emulators"]
     assert most == pytest.approx(max(sum(memory.values()), held + start), abs=0.5)
     assert list(tmp_path.iterdir()) == []
-    assert run(["show", "catch"]) == 0
-    text = capsys.readouterr().out
+    text = printed("show", "catch")
     for word in ("server-0", "actor-0 … 1", "learner-0", "gamma 0.99", "until score 0.95"):
         assert word in text
     assert "bytes an update" not in text
 
 
-def test_show_scales_with_the_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "dba3c-pong", "--json", "--workers", "3", "--actors", "2"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+def test_show_scales_with_the_workers() -> None:
+    shown = told("show", "dba3c-pong", "--workers", 3, "--actors", 2)
     assert shown["roles"] == {
         "Tracker": 1,
         "ParameterServer": 2,
@@ -615,10 +592,8 @@ def test_show_scales_with_the_workers(capsys: pytest.CaptureFixture[str]) -> Non
     assert shown["notes"] == []
 
 
-def test_show_prints_the_published_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "dba3c-breakout-paper"]) == 0
-    text = capsys.readouterr().out
-    flat = " ".join(re.sub("│", " ", text).split())
+def test_show_prints_the_published_command() -> None:
+    flat = " ".join(printed("show", "dba3c-breakout-paper").replace("│", " ").split())
     for words in (
         "game breakout, size 84, colour True",
         "torso ba3c, width 128, hidden linear",

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from colobus.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
-from colobus.cli.main import run
 from colobus.core.errors import ColobusError
 from colobus.core.functions import arguments_of
 from colobus.envs.make import frame_shape
@@ -19,7 +18,7 @@ from colobus.experiment.presets import FAMILIES, PRESETS, preset
 from colobus.experiment.presets.environments import RECIPES, for_environment
 from colobus.runs.config import Config, read_config, write_config
 from colobus.training import entry
-from helpers.launching import colobus, refused
+from helpers.launching import colobus, printed, refused, told
 
 MODULE = """
 import gymnasium
@@ -33,38 +32,33 @@ def make(num_envs):
 @pytest.mark.slow
 def test_cart_pole_from_training_to_a_film(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    words = ("--steps", 4_000, "--no-tensorboard", "--json")
-    code, out, err = colobus("train", "CartPole-v1", "--out", folder, *words)
-    assert code == 0, err
-    summary = json.loads(out)
+    words = ("--steps", 4_000, "--no-tensorboard")
+    summary = told("train", "CartPole-v1", "--out", folder, *words)
     assert summary["steps"] >= 4_000
     assert len(summary["evaluation"]["scores"]) == 50
     assert max(summary["evaluation"]["lengths"]) <= 500
     assert Path(summary["film"]).stat().st_size > 1_000
-    assert run(["train", "--resume", str(folder), "--steps", "6000", "--no-finish"]) == 0
+    printed("train", "--resume", folder, "--steps", 6000, "--no-finish")
     config = read_config(folder)
     assert (config.name, config.actions) == ("CartPole-v1", 2)
     assert config.experiment.network.torso == "mlp"
-    assert run(["eval", str(folder), "--episodes", "3"]) == 0
+    printed("eval", folder, "--episodes", 3)
     film = tmp_path / "film.gif"
-    assert run(["record", str(folder), "--out", str(film), "--seconds", "1"]) == 0
+    printed("record", folder, "--out", film, "--seconds", 1)
     assert film.stat().st_size > 1_000
-    assert run(["eval", str(folder), "--protocol", "noop"]) == 2
+    assert colobus("eval", folder, "--protocol", "noop")[0] == 2
 
 
 @pytest.mark.slow
-def test_a_function_in_a_module_by_env(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_function_in_a_module_by_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "walks_of_mine.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
-    words = ["--steps", "3000", "--no-tensorboard", "--random-steps", "256"]
-    assert run(["train", "--env", "walks_of_mine:make", *words]) == 0
+    words = ("--steps", 3000, "--no-tensorboard", "--random-steps", 256)
+    said = printed("train", "--env", "walks_of_mine:make", *words)
     folder = Path("runs/walks_of_mine-make-1")
     assert read_config(folder).name == "walks_of_mine:make"
-    printed = capsys.readouterr()
-    assert "walks_of_mine:make cannot be shown: let its function take render_mode" in printed.out
+    assert "walks_of_mine:make cannot be shown: let its function take render_mode" in said
     assert not (folder / "film.mp4").exists()
     (result,) = (folder / "eval").glob("*.json")
     lengths = json.loads(result.read_text(encoding="utf-8"))["lengths"]
@@ -154,9 +148,8 @@ def test_env_with_resume_is_refused() -> None:
         resolve_again(ExperimentFlags, "train", ["--env", "catch"], PRESETS["catch"])
 
 
-def test_show_knows_the_sizes_of_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "CartPole-v1", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+def test_show_knows_the_sizes_of_an_environment() -> None:
+    data = told("show", "CartPole-v1")
     assert data["settings"]["games"]["game"] == "CartPole-v1"
     layers = (4 * 64 + 64) + (64 * 64 + 64) + 2 * 64  # and a layer norm
     assert data["parameters"] == layers + (2 * 64 + 2) + (64 + 1)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import colobus
-from colobus.cli.main import run
 from colobus.core.checkpoint import write_checkpoint
 from colobus.core.types import Version
 from colobus.runs.config import read_config
-from helpers.launching import refused
+from helpers.launching import colobus as command
+from helpers.launching import printed, refused, told
 from helpers.players import make_checkpoint, write_run
 
 
@@ -24,32 +24,26 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_an_onnx_file_is_written_and_compared(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["export", str(folder), "--onnx", "--json"]) == 0
-    said = capsys.readouterr()
-    found = json.loads(said.out)["onnx"]
+def test_an_onnx_file_is_written_and_compared(folder: Path) -> None:
+    code, out, err = command("export", folder, "--onnx", "--json")
+    assert code == 0
+    found = json.loads(out)["onnx"]
     assert found["file"] == str(folder / "export" / "1000.onnx")
     assert Path(found["file"]).stat().st_size > 1000
     assert found["observations"] == 1000
     assert found["difference"] < 1e-4
-    assert "ONNX Runtime and torch over 1,000 observations" in said.err
+    assert "ONNX Runtime and torch over 1,000 observations" in err
 
 
-def test_a_folder_for_a_hub_can_be_evaluated_by_its_name(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_for_a_hub_can_be_evaluated_by_its_name(folder: Path) -> None:
     hub = folder.with_name("hub")
-    words = ["--hub", str(hub), "--weights", "int8", "--episodes", "8", "--film-seconds", "1"]
-    assert run(["export", str(folder), *words, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)["hub"]
+    words = ("--hub", hub, "--weights", "int8", "--episodes", 8, "--film-seconds", 1)
+    said = told("export", folder, *words)["hub"]
     assert said["folder"] == str(hub)
     assert said["bytes"] == sum(path.stat().st_size for path in hub.iterdir())
-    assert run(["eval", str(hub), "--episodes", "8", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["scores"] == said["evaluation"]["scores"]
+    assert told("eval", hub, "--episodes", 8)["scores"] == said["evaluation"]["scores"]
     assert list((hub / "eval").glob("*.json"))
-    assert run(["record", str(hub), "--seconds", "1"]) == 0
+    printed("record", hub, "--seconds", 1)
     assert (hub / "videos" / "1000.mp4").is_file()
 
 
@@ -69,11 +63,12 @@ REFUSED = {
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_cannot_be_is_one_line(
-    words: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder.parent)
-    assert run([str(folder) if word == "RUN" else word for word in words.split()]) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
+    code, _, err = command(*(folder if word == "RUN" else word for word in words.split()))
+    assert code == 2
+    said = err.splitlines()[-1]
     assert said.startswith(f"colobus: {REFUSED[words].replace('RUN', str(folder))}")
     assert [path.name for path in folder.parent.iterdir()] == ["catch-1"]
 
@@ -90,12 +85,9 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
     return folder, older
 
 
-def test_eval_takes_a_run_and_a_checkpoint_as_load_does(
-    two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eval_takes_a_run_and_a_checkpoint_as_load_does(two: tuple[Path, Path]) -> None:
     for path in two:
-        assert run(["eval", str(path), "--episodes", "3", "--json"]) == 0
-        said = json.loads(capsys.readouterr().out)
+        said = told("eval", path, "--episodes", 3)
         assert said["steps"] == colobus.load(path).checkpoint.steps
     assert sorted(path.name for path in (two[0] / "eval").iterdir()) == [
         "1000-training-3-sampled-seed1.json",
@@ -103,44 +95,34 @@ def test_eval_takes_a_run_and_a_checkpoint_as_load_does(
     ]
 
 
-def test_a_short_evaluation_leaves_the_long_one_alone(
-    two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["eval", str(two[0]), "--episodes"]
-    assert run([*words, "50"]) == 0
+def test_a_short_evaluation_leaves_the_long_one_alone(two: tuple[Path, Path]) -> None:
+    printed("eval", two[0], "--episodes", 50)
     (long,) = (two[0] / "eval").iterdir()
     before = long.read_bytes()
-    assert run([*words, "1"]) == 0
-    assert run([*words, "50", "--policy", "greedy"]) == 0
-    assert run([*words, "50"]) == 0
+    for words in ([1], [50, "--policy", "greedy"], [50]):
+        printed("eval", two[0], "--episodes", *words)
     assert long.read_bytes() == before
     assert len(list((two[0] / "eval").iterdir())) == 3
 
 
-def test_show_takes_a_run_and_a_checkpoint(
-    two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_takes_a_run_and_a_checkpoint(two: tuple[Path, Path]) -> None:
     experiment = read_config(two[0]).experiment
     for path, steps in zip(two, (2_000, 1_000), strict=True):
-        assert run(["show", str(path), "--json"]) == 0
-        said = json.loads(capsys.readouterr().out)
+        said = told("show", path)
         assert said["settings"]["network"]["width"] == experiment.network.width
         assert said["checkpoint"]["steps"] == steps
-    assert run(["show", str(two[0])]) == 0
-    text = capsys.readouterr().out
+    text = printed("show", two[0])
     assert f"settingsofcatch,{two[0]}" in "".join(text.split())
     assert "checkpoint 00000099: 2,000 steps" in text
 
 
-def test_record_takes_a_checkpoint_and_films_into_its_run(
-    two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["record", str(two[1]), "--gif", "--seconds", "1"]) == 0
+def test_record_takes_a_checkpoint_and_films_into_its_run(two: tuple[Path, Path]) -> None:
+    printed("record", two[1], "--gif", "--seconds", 1)
     assert [path.name for path in (two[0] / "videos").iterdir()] == ["1000.gif"]
 
 
 def test_an_exported_agent_is_shown_and_evaluated_by_its_folder_or_its_file(
-    two: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    two: tuple[Path, Path], tmp_path: Path
 ) -> None:
     exported = tmp_path / "exported"
     exported.mkdir()
@@ -148,10 +130,8 @@ def test_an_exported_agent_is_shown_and_evaluated_by_its_folder_or_its_file(
     for suffix in (".safetensors", ".json"):
         shutil.copy(two[1].with_suffix(suffix), exported / f"model{suffix}")
     for path in (exported, exported / "model.safetensors"):
-        assert run(["show", str(path), "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["checkpoint"]["steps"] == 1_000
-        assert run(["eval", str(path), "--episodes", "2", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["steps"] == 1_000
+        assert told("show", path)["checkpoint"]["steps"] == 1_000
+        assert told("eval", path, "--episodes", 2)["steps"] == 1_000
     assert len(list((exported / "eval").iterdir())) == 1
 
 

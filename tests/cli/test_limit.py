@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ import pytest
 import torch
 
 from colobus.algorithms.dqn import DQN
-from colobus.cli.main import run
 from colobus.cli.throughput import (
     act,
     emulate,
@@ -27,6 +25,7 @@ from colobus.runtime.api import RoleState
 from colobus.runtime.devices import CPU, Placement
 from colobus.training.start import begin
 from conftest import short_pong
+from helpers.launching import told
 from helpers.reading import META
 
 EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))
@@ -139,12 +138,11 @@ def test_how_long_learner_and_loader_wait() -> None:
 
 @pytest.mark.processes
 def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The stages run in a process of their own, here in one instead of one for each core."""
     monkeypatch.setattr("colobus.cli.throughput.usable_cores", lambda: 1)
-    assert run(["bench", "catch", "--seconds", "6", "--json"]) == 0
-    rates = json.loads(capsys.readouterr().out)
+    rates = told("bench", "catch", "--seconds", 6)
     stages = [name for name in rates if name.endswith(("_samples_per_s", "_steps_per_s"))]
     assert stages[:3] == ["emulate_steps_per_s", "act_samples_per_s", "learn_samples_per_s"]
     assert min(rates[name] for name in stages[:3]) > 0

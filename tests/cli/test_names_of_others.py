@@ -12,14 +12,14 @@ import pytest
 import colobus
 from colobus.cli.experiment_flags import flag_in_group, resolve
 from colobus.cli.flags import flag_of, flags_of
-from colobus.cli.main import COMMANDS, run
-from colobus.cli.main import run as command
+from colobus.cli.main import COMMANDS
 from colobus.cli.train import Train
 from colobus.experiment.aliases import others
 from colobus.experiment.presets import FAMILIES, preset
 from colobus.experiment.settings import ALGORITHMS, Experiment, argument, groups_of
 from helpers.hostile import make_run
-from helpers.launching import refused
+from helpers.launching import colobus as command
+from helpers.launching import printed, refused
 
 
 def arguments() -> set[str]:
@@ -109,19 +109,14 @@ def test_a_word_of_another_program_is_answered_with_ours(
         preset(said.rpartition(" ")[2])
 
 
-def test_help_and_version_are_words_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = {}
-    for words in ("--version", "-V", "version", "--help", "help", "help games", "games --help"):
-        assert run(words.split()) == 0
-        said[words] = capsys.readouterr().out
+def test_help_and_version_are_words_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("--version", "-V", "version", "--help", "help", "help games", "games --help")
+    said = {words: printed(*words.split()) for words in asked}
     assert said["--version"] == said["-V"] == said["version"] == f"colobus {colobus.__version__}\n"
     assert said["--help"] == said["help"] != said["help games"] == said["games --help"]
     monkeypatch.chdir(tmp_path)
     make_run(Path("run-1"))
-    assert run(["run-1"]) == 2
-    assert "to evaluate this run: " in capsys.readouterr().err
+    assert "to evaluate this run: " in refused("run-1")
 
 
 @pytest.mark.parametrize(
@@ -172,13 +167,9 @@ def test_whole_floats_from_python() -> None:
             colobus.train("catch", steps=value)
 
 
-def test_commands_that_train_nothing_do_not_name_what_they_lack(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(["eval", "x", "--learning-rate", "1"]) == 2
-    assert "here it is" not in capsys.readouterr().err
-    assert run(["eval", "x", "--n-eval-episodes", "1"]) == 2
-    assert "here it is --episodes" in capsys.readouterr().err
+def test_commands_that_train_nothing_do_not_name_what_they_lack() -> None:
+    assert "here it is" not in refused("eval", "x", "--learning-rate", "1")
+    assert "here it is --episodes" in refused("eval", "x", "--n-eval-episodes", "1")
 
 
 def test_arguments_in_python_too() -> None:
@@ -231,17 +222,14 @@ def spoil(run: Path, group: str, name: str, value: str) -> None:
     (run / "config.json").write_text(json.dumps(data))
 
 
-def test_names_in_a_table_are_printed_as_they_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_in_a_table_are_printed_as_they_are(tmp_path: Path) -> None:
     run = tmp_path / "run"
     make_run(run)
     spoil(run, "", "name", NAME)
-    assert command(["show", str(run)]) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert "[/b][link=http://example.org]?[2Jred" in "".join(said.out.split("\n"))
-    assert "\x1b" not in said.out
+    code, out, err = command("show", run)
+    assert (code, err) == (0, "")
+    assert "[/b][link=http://example.org]?[2Jred" in "".join(out.split("\n"))
+    assert "\x1b" not in out
 
 
 def test_an_unknown_game_is_one_line(tmp_path: Path) -> None:

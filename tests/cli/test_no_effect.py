@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from colobus.cli.main import run
 from colobus.experiment.check import check_effect
 from colobus.experiment.presets import FAMILIES, PRESETS, preset
-from helpers.launching import refused
+from helpers.launching import colobus, printed, refused
 
 WORKERS = "with --workers or --learners"
 LEARNING_AGAIN = "with an algorithm that learns from each step again"
@@ -98,7 +97,7 @@ def test_bench_refuses_what_a_run_leaves(words: str) -> None:
 def test_no_preset_is_refused(name: str) -> None:
     experiment = preset(name)[0]
     check_effect(experiment, experiment)
-    assert run(["show", name, "--json"]) == 0
+    printed("show", name)
 
 
 @pytest.mark.slow
@@ -124,17 +123,15 @@ def test_no_preset_is_refused(name: str) -> None:
     ],
 )
 def test_a_flag_with_what_it_needs_is_taken(words: str) -> None:
-    assert run(["show", *words.split(), "--json"]) == 0
+    printed("show", *words.split())
 
 
 @pytest.mark.parametrize("preset", ["pong", "dqn-pong", "pqn-pong"])
 @pytest.mark.parametrize("bins", [8, 19, 20])
-def test_histograms_have_at_least_20_bins(
-    preset: str, bins: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["show", preset, "--atoms", str(bins), "--values"]
-    assert run([*words, "quantiles"]) == 0
-    capsys.readouterr()
-    assert run([*words, "histograms"]) == (0 if bins == 20 else 2)
+def test_histograms_have_at_least_20_bins(preset: str, bins: int) -> None:
+    words = ("show", preset, "--atoms", bins, "--values")
+    printed(*words, "quantiles")
+    code, _, err = colobus(*words, "histograms")
+    assert code == (0 if bins == 20 else 2)
     error = f"--atoms {bins} with --values histograms: must be at least 20"
-    assert (error in capsys.readouterr().err) == (bins < 20)
+    assert (error in err) == (bins < 20)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import colobus
 from colobus.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
-from colobus.cli.main import run
 from colobus.core.errors import ColobusError
 from colobus.experiment.presets import PRESETS
 from colobus.runs.config import read_config
-from helpers.launching import colobus as command
-from helpers.launching import refused
+from helpers.launching import printed, python, refused
 
 MODULE = '''
 from dataclasses import dataclass
@@ -60,19 +56,14 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_command_finds_it_by_name(module: Path) -> None:
     folder = module / "run"
     words = ("--steps", 2_000, "--no-tensorboard", "--no-finish", "--shyness", 0.25)
-    code, _, err = command(
-        "train", "catch", "--algorithm", "shy_module:Shy", "--out", folder, *words
-    )
-    assert code == 0, err
+    printed("train", "catch", "--algorithm", "shy_module:Shy", "--out", folder, *words)
     saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))["algorithm"]
     assert (saved["name"], saved["shyness"], saved["epochs"]) == ("shy_module:Shy", 0.25, 1)
     assert '"shy": ' in (folder / "metrics.jsonl").read_text(encoding="utf-8")
-    elsewhere = [sys.executable, "-m", "colobus.cli.main", "eval", str(folder), "--episodes", "2"]
-    subprocess.run(elsewhere, cwd=module, check=True)
-    assert run(["train", "--resume", str(folder), "--steps", "3000", "--no-finish"]) == 0
-    assert run(["show", str(folder)]) == 0
-    film = module / "film.gif"
-    assert run(["record", str(folder), "--out", str(film), "--seconds", "1"]) == 0
+    python("-m", "colobus.cli.main", "eval", folder, "--episodes", 2, folder=module)
+    printed("train", "--resume", folder, "--steps", 3000, "--no-finish")
+    printed("show", folder)
+    printed("record", folder, "--out", module / "film.gif", "--seconds", 1)
     result = colobus.train(
         "catch", module / "again", algorithm="shy_module:Shy", steps=600, log=lambda _: None
     )

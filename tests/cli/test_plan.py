@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from colobus.cli.main import run
 from colobus.cli.plan import plan
 from colobus.experiment.presets import PRESETS
 from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, measured_with, read_costs
-from helpers.launching import refused
+from helpers.launching import printed, refused, told
 
 CATCH = PRESETS["dba3c-catch"]
 
@@ -47,17 +46,15 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+def planned(*words: object) -> Any:
     """Return what a plan of dba3c-catch says."""
-    assert run(["plan", "dba3c-catch", "--json", *words]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    return told("plan", "dba3c-catch", *words)
 
 
 @pytest.mark.slow
-def test_what_bounds_a_run_by_hand(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_bounds_a_run_by_hand(file: Path) -> None:
     """Learning takes 20 ms for 8 games x 9 steps; playing beside it 9 x 0.2 + 19 x 0.1 = 3.7 ms."""
-    found = planned(capsys, "--nodes", "4", "--costs", str(file))
+    found = planned("--nodes", 4, "--costs", file)
     assert (found["workers"], found["bound_by"]) == (4, "learners' rounds")
     assert found["versions"] == pytest.approx([1 / 0.021, 1 / 0.022, 1 / 0.02], rel=0.02)
     assert found["steps"][2] == pytest.approx(4 * 72 / 0.02, rel=0.02)
@@ -69,17 +66,14 @@ def test_what_bounds_a_run_by_hand(file: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.slow
-def test_threads_that_share_a_core_and_slow_links_are_what_bounds(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("--nodes", "4", "--costs", str(file), "--no-changes")
-    found = planned(capsys, *words, "--cores", "1")
+def test_threads_that_share_a_core_and_slow_links_are_what_bounds(file: Path) -> None:
+    words = ("--costs", file, "--no-changes", "--nodes")
+    found = planned(*words, 4, "--cores", 1)
     assert found["bound_by"] == "cores"
     assert found["versions"][0] == pytest.approx(1 / (1.05 * 0.0237), rel=0.03)
-    found = planned(capsys, *words, "--cores", "12")
+    found = planned(*words, 4, "--cores", 12)
     assert found["bounds"]["play"] == pytest.approx(10 * 4 * 72 / (1.05 * 0.0037), rel=0.001)
-    words = ("--nodes", "8", *words[2:])
-    found = planned(capsys, *words, "--link", "1MB")
+    found = planned(*words, 8, "--link", "1MB")
     assert found["bound_by"] == "servers' links"
     assert 0.7 < found["steps"][0] / found["bounds"]["servers' links"] <= 1.02
     bounds, servers = found["bounds"], found["servers"]
@@ -117,14 +111,13 @@ def test_what_cannot_be_planned_is_one_line(words: list[str], said: str, file: P
 
 
 @pytest.mark.cluster
-def test_costs_are_measured_for_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_costs_are_measured_for_a_plan(tmp_path: Path) -> None:
     file = tmp_path / "costs.json"
-    assert run(["bench", "dba3c-catch", "--costs", str(file), "--seconds", "6"]) == 0
+    printed("bench", "dba3c-catch", "--costs", file, "--seconds", 6)
     costs = read_costs(str(file), CATCH, "dba3c-catch")
     assert costs.repetitions == 5
     for stage in ("act", "emulate", "learn", "wait for experience", "between stages"):
         assert costs.mean(stage, 72) > 0.0, stage
     assert all(one["loop"] >= 0.0 < one["latency"] + one["loop"] for one in costs.calls)
     assert all(one["step"] > 0.0 for one in costs.servers)
-    capsys.readouterr()
-    assert planned(capsys, "--nodes", "2", "--costs", str(file), "--no-changes")["steps"][1] > 0.0
+    assert planned("--nodes", 2, "--costs", file, "--no-changes")["steps"][1] > 0.0

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import av
 import pytest
 
-from colobus.cli.main import run
 from colobus.core.checkpoint import write_checkpoint
 from colobus.core.types import Version
-from helpers.launching import refused
+from helpers.launching import printed, refused, told
 from helpers.players import CATCH, make_checkpoint, make_experiment, write_run
 
 
@@ -29,11 +27,8 @@ def size(path: Path) -> tuple[int, int]:
         return film.streams.video[0].width, film.streams.video[0].height
 
 
-def test_milestones_are_filmed_side_by_side(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["record", str(folder), "--milestones", "--gif", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+def test_milestones_are_filmed_side_by_side(folder: Path) -> None:
+    said = told("record", folder, "--milestones", "--gif")
     assert said["film"] == str(folder / "videos" / "milestones.gif")
     assert [game["title"] for game in said["games"]] == [
         "before: 0 steps",
@@ -44,41 +39,31 @@ def test_milestones_are_filmed_side_by_side(
     assert size(folder / "videos" / "milestones.gif") == (3 * 240 + 2 * 6, 264)
 
 
-def test_without_a_checkpoint_half_way_it_says_so(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_checkpoint_half_way_it_says_so(folder: Path) -> None:
     (folder / "checkpoints" / "00000003.json").unlink()
-    assert run(["record", str(folder), "--milestones", "--seconds", "1"]) == 0
-    said = capsys.readouterr().out
+    said = printed("record", folder, "--milestones", "--seconds", 1)
     assert "no complete checkpoint is near half way" in said
     assert size(folder / "videos" / "milestones.mp4") == (2 * 360 + 6, 514)
 
 
-def test_several_games_of_a_run_are_in_one_picture(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["record", str(folder), "--grid", "4", "--seed", "7", "--gif"]) == 0
-    said = capsys.readouterr().out
+def test_several_games_of_a_run_are_in_one_picture(folder: Path) -> None:
+    said = printed("record", folder, "--grid", 4, "--seed", 7, "--gif")
     assert [f"seed {seed}: score" in said for seed in (7, 8, 9, 10)] == [True] * 4
     assert said.count("the game was over") == 4
     assert size(folder / "videos" / "1000-grid.gif") == (2 * 240 + 6, 2 * 264 + 6)
 
 
-def test_several_runs_are_in_one_picture(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_runs_are_in_one_picture(folder: Path) -> None:
     other = folder.with_name("catch-2")
     write_run(other)
     out = folder.with_name("both.mp4")
-    assert run(["record", str(folder), str(other), "--out", str(out), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = told("record", folder, other, "--out", out)
     assert [game["title"] for game in said["games"]] == ["catch-1", "catch-2"]
     assert size(out) == (2 * 360 + 6, 514)
 
 
-def test_one_game_can_be_a_gif_and_is_told_as_json(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["record", str(folder), "--gif", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+def test_one_game_can_be_a_gif_and_is_told_as_json(folder: Path) -> None:
+    said = told("record", folder, "--gif")
     assert said["film"] == str(folder / "videos" / "1000.gif")
     assert (folder / "videos" / "1000.gif").read_bytes()[:4] == b"GIF8"
     assert said["games"][0]["steps"] == 9

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from colobus.cli.main import run
-from helpers.launching import refused
+from helpers.launching import colobus, printed, refused
 from helpers.players import write_run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm.sh"
@@ -37,7 +36,7 @@ def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 @pytest.mark.processes
 def test_the_example_is_what_is_written() -> None:
     words = "dba3c-pong --nodes 4 --workers 16 --minutes 50 --file examples/slurm.sh"
-    assert run(["slurm", *words.split()]) == 0
+    printed("slurm", *words.split())
     text = Path("examples/slurm.sh").read_text()
     assert text == EXAMPLE.read_text()
     subprocess.run(["/bin/bash", "-n"], input=text, text=True, check=True)
@@ -48,7 +47,7 @@ def test_the_words_of_the_training_are_kept_and_no_others() -> None:
     words = ["--nodes=2", "--env", "ALE/Pong-v5", "--partition", "gpu,long", "--no-submit"]
     words += ["--gpus-per-node", "1", "--time=short", "--out", "a b/it's", "--resume-or-start"]
     words += ["--device", "cuda", "--until-score=-3"]
-    assert run(["slurm", "dba3c-pong", *words]) == 0
+    printed("slurm", "dba3c-pong", *words)
     text = Path("a b/it's.sh").read_text()
     kept = "dba3c-pong --env ALE/Pong-v5 --device cuda --until-score=-3"
     assert f'    colobus train {kept} "$@" \\\n' in text
@@ -64,31 +63,29 @@ def test_the_words_of_the_training_are_kept_and_no_others() -> None:
     assert subprocess.run(shown, capture_output=True, text=True).stdout == "a b/it's\n"
 
 
-def test_each_job_has_a_folder_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_job_has_a_folder_of_its_own() -> None:
     for _ in range(2):
-        assert run(["slurm", "catch"]) == 0
+        printed("slurm", "catch")
     assert sorted(path.name for path in Path("runs").iterdir()) == ["catch-1.sh", "catch-2.sh"]
-    again = ["slurm", "catch", "--out", "runs/catch-1"]
-    assert run(again) == 2  # as it was written by other words
+    again = ("slurm", "catch", "--out", "runs/catch-1")  # as it was written by other words
+    assert "--file runs/catch-1.sh: is another job; delete it" in refused(*again)
     Path("runs/catch-1.sh").unlink()
-    assert [run(again), run(again)] == [0, 0]
-    assert "--file runs/catch-1.sh: is another job; delete it" in capsys.readouterr().err
+    for _ in range(2):
+        printed(*again)
     write_run(Path("old"))  # of Catch
-    assert run(["slurm", "pong", "--out", "old"]) == 2
-    assert "--out old: is a run of " in capsys.readouterr().err
+    assert "--out old: is a run of " in refused("slurm", "pong", "--out", "old")
 
 
 @pytest.mark.processes
-def test_a_job_is_handed_in(says: Say, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_is_handed_in(says: Say) -> None:
     says("sinfo", "all* 12")
     says("sbatch", "4711;cluster")
-    words = ["slurm", "dba3c-pong", "--workers", "24", "--nodes", "2"]
-    assert run([*words, "--submit"]) == 0
-    assert "job 4711 is handed in: it trains in runs/dba3c-pong-1" in capsys.readouterr().out
+    words = ("slurm", "dba3c-pong", "--workers", 24, "--nodes", 2, "--submit")
+    assert "job 4711 is handed in: it trains in runs/dba3c-pong-1" in printed(*words)
     says("sbatch", "", "sbatch: error: invalid partition specified: fast\nsbatch: error: no", 1)
-    assert run([*words, "--submit", "--partition", "fast"]) == 2
-    said = capsys.readouterr().err
-    assert said.endswith("-2.sh: invalid partition specified: fast no\n")
+    code, _, err = colobus(*words, "--partition", "fast")
+    assert code == 2
+    assert err.endswith("-2.sh: invalid partition specified: fast no\n")
     assert Path("runs/dba3c-pong-2.sh").exists()
 
 
@@ -122,8 +119,8 @@ def test_what_cannot_be_is_one_line(says: Say, words: str, why: str) -> None:
     assert not Path("runs").exists()
 
 
-def test_without_slurm_the_job_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["slurm", "catch", "--submit"]) == 2
-    said = capsys.readouterr().err
-    assert "there is no Slurm here (no sbatch on the PATH); runs/catch-1.sh is written" in said
+def test_without_slurm_the_job_is_written() -> None:
+    code, _, err = colobus("slurm", "catch", "--submit")
+    assert code == 2
+    assert "there is no Slurm here (no sbatch on the PATH); runs/catch-1.sh is written" in err
     assert Path("runs/catch-1.sh").exists()

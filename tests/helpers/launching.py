@@ -57,6 +57,18 @@ def colobus(*args: object) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
+def printed(*args: object) -> str:
+    """Return what ``colobus ARGS`` prints, which must succeed."""
+    code, out, err = colobus(*args)
+    assert code == 0, err
+    return out
+
+
+def told(*args: object) -> Any:
+    """Return the object that ``colobus ARGS --json`` prints."""
+    return json.loads(printed(*args, "--json"))
+
+
 def refused(*args: object) -> str:
     """Return the line with which ``colobus ARGS`` says that it cannot be, and nothing else."""
     code, out, err = colobus(*args)

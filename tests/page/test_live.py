@@ -23,7 +23,6 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from colobus.cli.main import run
 from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes
@@ -32,7 +31,7 @@ from colobus.envs.api import GameSettings
 from colobus.evaluation.start_states import read_starts
 from colobus.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
 from colobus.page.server import HEADERS, cookie_name
-from helpers.launching import colobus, python
+from helpers.launching import printed, python, refused
 from helpers.made_runs import evaluate, make_run, rising
 from helpers.players import CATCH, Catcher, Scripted
 
@@ -267,29 +266,23 @@ def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> 
     ]
 
 
-def test_mistakes_of_watch_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_of_watch_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colobus.cli.watch.lower_priority", lambda by: None)  # stays with pytest
-    assert run(["watch", str(tmp_path / "nothing")]) == 2
-    assert "is no folder" in capsys.readouterr().err
+    assert "is no folder" in refused("watch", tmp_path / "nothing")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert run(["watch", str(tmp_path), "--port", str(port)]) == 2
-    assert f"--port {port}: cannot listen there" in capsys.readouterr().err
+        said = refused("watch", tmp_path, "--port", port)
+    assert f"--port {port}: cannot listen there" in said
 
 
 def test_without_its_packages_watch_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "colobus.page.server", raising=False)
-    assert run(["watch", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert "pip install 'colobus[page]'" in said
-    assert said.count("\n") == 1
+    assert "pip install 'colobus[page]'" in refused("watch", tmp_path)
 
 
 @pytest.mark.processes
@@ -304,14 +297,11 @@ def test_the_page_needs_no_torch() -> None:
 def test_a_report_is_written(tmp_path: Path) -> None:
     for seed in (1, 2):
         evaluate(make_run(tmp_path / f"pong-{seed}", rising(9), seed=seed), 9000, [1.0, 2.0])
-    code, out, err = colobus(
-        "report", tmp_path, "--out", tmp_path / "r.html", "--csv", tmp_path / "r.csv"
-    )
-    assert code == 0, err
+    out = printed("report", tmp_path, "--out", tmp_path / "r.html", "--csv", tmp_path / "r.csv")
     assert "2 runs of 1 game\n" in out
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
     assert (tmp_path / "r.csv").read_text().count("\n") == 3
-    assert run(["report", str(tmp_path), "--out", str(tmp_path / "r.md")]) == 0
+    printed("report", tmp_path, "--out", tmp_path / "r.md")
     assert (tmp_path / "r.md").read_text().startswith("# Report: pong\n")
 
 
@@ -325,11 +315,6 @@ def test_a_report_is_written(tmp_path: Path) -> None:
         (["{folder}", "--protocol", "nop"], "unknown protocol 'nop': nearest known: noop"),
     ],
 )
-def test_mistakes_of_report_are_one_line(
-    tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["report", *(word.format(folder=tmp_path) for word in words)]) == 2
-    err = capsys.readouterr().err
-    assert said in err
-    assert err.count("\n") == 1
+def test_mistakes_of_report_are_one_line(tmp_path: Path, words: list[str], said: str) -> None:
+    assert said in refused("report", *(word.format(folder=tmp_path) for word in words))
     assert list(tmp_path.iterdir()) == []
