@@ -1,4 +1,4 @@
-"""Learning, from end to end: Catch to a score, and real Pong for a moment."""
+"""Learning, from end to end: Catch and other environments to a score, Pong for a moment."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ import numpy as np
 import pytest
 import torch
 
+import colobus
 from benchmarks.lib.faults import Faults, FaultyGraph
 from colobus.algorithms.appo import APPO
 from colobus.core.checkpoint import newest_checkpoint
+from colobus.evaluation.agent import load
+from colobus.evaluation.evaluator import evaluate
+from colobus.evaluation.films.player import record
 from colobus.experiment.presets import PRESETS
 from colobus.ops.optimizers import OptimizerSettings
+from colobus.roles.tracker import StopRule
+from colobus.training.run import train
 from conftest import short_pong, tuned
-from helpers.learning import learn, learn_in_turns
+from helpers.learning import QUIET, learn, learn_in_turns
 from helpers.outcomes import batches_of, place_inline
+from helpers.variants import with_network
 
 pytestmark = pytest.mark.slow
 
@@ -129,3 +136,62 @@ def test_a_short_pong_run_moves_its_numbers() -> None:
     before, after = named.named(first), named.named(last.values)
     assert all(not torch.equal(before[name], after[name]) for name in before)
     assert last.values.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["impala-catch", "appo-catch", "impact-catch"])
+def test_the_preset_learns_catch(tmp_path: Path, name: str) -> None:
+    experiment = replace(PRESETS[name], deterministic=True)
+    result = learn(experiment, tmp_path / "run")
+    _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
+    target = experiment.algorithm.target_every > 0  # the servers keep it
+    saved = any(name.startswith("optimizer/target/") for name in checkpoint.tensors)
+    assert saved == target
+
+
+@pytest.mark.parametrize(
+    ("env", "goal", "steps"),
+    [
+        ("CartPole-v1", 475.0, 400_000),
+        ("helpers.gym_toys:doors_by_key", 24.0, 60_000),  # a closed door is an error
+        ("dqn-helpers.gym_toys:doors_by_info", 23.5, 60_000),
+        ("pqn-helpers.gym_toys:doors_in_pictures", 19.0, 60_000),
+        ("a3c-helpers.gym_toys:many_doors", 24.0, 60_000),
+        ("minigrid:MiniGrid-Empty-5x5-v0", 0.9, 150_000),
+    ],
+)
+def test_an_environment_is_learned(env: str, goal: float, steps: int, tmp_path: Path) -> None:
+    words: Any = {"tensorboard": False, "log": lambda _line: None}
+    result = colobus.train(env, tmp_path / "run", steps=steps, until_score=goal, **words)
+    assert result.score is not None
+    assert result.score >= goal
+    evaluation = colobus.evaluate(result.folder, episodes=20, policy="greedy")
+    assert evaluation.mean >= 0.95 * goal
+
+
+DARK = replace(PRESETS["catch-dark"], tracker=QUIET)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the dark Catch with an LSTM."""
+    folder = tmp_path_factory.mktemp("dark") / "run"
+    learn(DARK, folder, steps=10**9)
+    return folder
+
+
+def test_a_memory_is_what_the_dark_catch_needs(learned: Path) -> None:
+    """As many steps without the LSTM, which sees one frame at a time, are of no use."""
+    _, checkpoint, _ = newest_checkpoint(learned / "checkpoints")
+    without = with_network(DARK, recurrent="none")
+    without = replace(without, stop=StopRule(steps=checkpoint.steps))
+    result = train(without, learned.parent / "without")
+    assert result.status.best is not None
+    assert result.status.best < 0.4
+
+
+def test_evaluation_and_film_keep_the_memory(learned: Path, tmp_path: Path) -> None:
+    agent = load(learned)
+    assert evaluate(agent, episodes=100).mean >= 0.6  # without a memory at most -0.6
+    film = record(agent, tmp_path / "dark.gif", seconds=30.0, several=True)
+    assert film.games >= 20
+    assert film.score >= 0.5 * film.games

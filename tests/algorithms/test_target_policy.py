@@ -14,11 +14,13 @@ from colobus.algorithms.appo import APPO, Steps
 from colobus.algorithms.batches import Minibatch
 from colobus.core.errors import ColobusError
 from colobus.core.types import AlgorithmState, Batch
+from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network, NetworkSettings
 from colobus.nets.observations import Observations
 from colobus.ops import losses, returns
 from colobus.roles.replay.queue import as_batch
-from conftest import make_net, random_trajectory, stand_in
+from conftest import catch, make_net, random_trajectory, stand_in, tuned
+from helpers.outcomes import inline
 
 PLAIN = APPO(advantage="vtrace", minibatch=7, sequence=5, kl_adjust=1.0)
 TARGET_POLICY = replace(PLAIN, target_every=1)
@@ -221,3 +223,19 @@ def test_a_target_policy_without_a_clip_is_refused() -> None:
     with pytest.raises(ColobusError, match=said):
         wrong.check(2048)
     replace(wrong, policy_loss="clip").check(2048)
+
+
+def at_lag_0(steps: int, target_every: int) -> Experiment:
+    base = catch(steps, deterministic=True)
+    algorithm = tuned(base, advantage="vtrace", target_every=target_every)
+    return replace(base, algorithm=algorithm, shape=replace(base.shape, ahead=0))
+
+
+def test_a_target_that_is_copied_at_every_version_is_vtrace_ppo_at_lag_0() -> None:
+    """Actors have then played with the target policy itself, up to the rounding of a batch."""
+    plain, target = (inline(at_lag_0(512 + 5 * 512, every)) for every in (0, 1))
+    moved = (plain.parameters - inline(at_lag_0(512, 0)).parameters).abs().max()
+    near = 0.02 * moved.item()
+    torch.testing.assert_close(target.parameters, plain.parameters, rtol=0, atol=near)
+    older = inline(at_lag_0(512 + 5 * 512, 4))  # a target that lags behind is something else
+    assert (older.parameters - plain.parameters).abs().max() > 0.1 * moved
