@@ -1,15 +1,33 @@
-"""Exploration: frequencies by counting, recorded probabilities against an enumeration."""
+"""Exploration: frequencies by counting, recorded probabilities against an enumeration.
+
+Also how an agent of DQN acts and plays without learning.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from colobus.algorithms.action_values import EpsilonGreedy, epsilon_greedy, falling, ladder
+from colobus.algorithms.action_values import (
+    EpsilonGreedy,
+    LastingEpsilonGreedy,
+    epsilon_greedy,
+    falling,
+    ladder,
+)
+from colobus.algorithms.dqn import DQN
 from colobus.algorithms.exploration import Exploration, Lasting, Player, Sampled, epsilon_noise
+from colobus.core.errors import ColobusError
+from colobus.core.types import Ints
+from colobus.evaluation.evaluator import evaluate
+from conftest import make_net
+from helpers.players import make_agent
 
 ROWS, A = 40_000, 5
 
@@ -195,3 +213,181 @@ def test_the_ladder_is_the_papers(actors: int, games: int) -> None:
 
 def test_a_ladder_of_one_game_is_its_first_rung() -> None:
     assert ladder(Player(0, 1, 1, 3), 0.4, 7.0)(0).tolist() == pytest.approx([0.4])
+
+
+GAMES, LENGTH, ACTIONS = 400, 500, 4
+
+
+def made(epsilon: float, longest: int) -> LastingEpsilonGreedy:
+    player = Player(0, 1, GAMES, ACTIONS)
+    return LastingEpsilonGreedy(player, falling(epsilon, epsilon, 1, GAMES), longest)
+
+
+def random_actions(exploration: LastingEpsilonGreedy, seed: int) -> Ints:
+    """Play a rollout; return the random actions int[T, B], -1 where an action is not random."""
+    exploration.begin(NET, LENGTH, 0, torch.Generator().manual_seed(seed))
+    values = torch.randn(GAMES, ACTIONS, generator=torch.Generator().manual_seed(seed))
+    found = []
+    for t in range(LENGTH):  # what is taken with these values and with opposite ones is random
+        one, other = exploration.choose(t, values), exploration.choose(t, -values)
+        greedy = (one == values.argmax(dim=1)) & (other == values.argmin(dim=1))
+        assert ((one == other) | greedy).all()
+        found.append(one.masked_fill(one != other, -1))
+    return torch.stack(found).numpy()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.3, 1.0])
+@pytest.mark.parametrize("longest", [5, 50])
+def test_the_share_of_random_steps_is_epsilon(epsilon: float, longest: int) -> None:
+    exploration = made(epsilon, longest)
+    random_actions(exploration, 1)  # all games begin without an action
+    actions = random_actions(exploration, 2)
+    assert (actions >= 0).mean() == pytest.approx(epsilon, rel=0.1)
+    if epsilon:
+        counts = np.bincount(actions[actions >= 0], minlength=ACTIONS)
+        np.testing.assert_allclose(counts / counts.sum(), 1 / ACTIONS, atol=0.05)
+
+
+def test_how_long_an_action_lasts_is_a_zeta_distribution() -> None:
+    """At a small epsilon two actions seldom follow each other, so runs are their lengths."""
+    exploration = made(0.02, 8)
+    actions = np.concatenate([random_actions(exploration, seed) for seed in range(4)])
+    lengths = []
+    for game in actions.T:
+        length = 0
+        for action in game:
+            if action >= 0:
+                length += 1
+            elif length:
+                lengths.append(length)
+                length = 0
+    counts = np.bincount(lengths, minlength=9)[1:9] / len(lengths)
+    want = np.arange(1, 9) ** -2.0
+    np.testing.assert_allclose(counts, want / want.sum(), atol=0.02)
+
+
+def test_an_action_goes_on_in_the_next_rollout_of_a_restored_exploration() -> None:
+    exploration = made(0.5, 50)
+    first = random_actions(exploration, 1)
+    saved = exploration.save()
+    second = random_actions(exploration, 2)
+    restored = made(0.5, 50)
+    restored.restore(saved)
+    assert np.array_equal(random_actions(restored, 2), second)
+    assert not np.array_equal(random_actions(made(0.5, 50), 2), second)
+    across = first[-1] >= 0
+    assert (first[-1, across] == second[0, across]).mean() > 0.6  # by chance an eighth
+
+
+@pytest.mark.parametrize(
+    ("part", "spoil"),
+    [
+        ("left", lambda left: left - 1),
+        ("left", lambda left: left + 50),
+        ("left", lambda left: left.astype(np.float64)),
+        ("left", lambda left: left[:1]),
+        ("left", lambda left: left[None]),
+        ("actions", lambda actions: actions + ACTIONS),
+        ("actions", lambda actions: actions - ACTIONS),
+        ("actions", lambda actions: actions[:1]),
+    ],
+)
+def test_a_saved_state_that_cannot_be_is_refused(part: str, spoil: Callable[[Any], Any]) -> None:
+    exploration = made(0.5, 50)
+    random_actions(exploration, 1)
+    saved = exploration.save()
+    made(0.5, 50).restore(saved)
+    with pytest.raises(ValueError, match=f"^{part} is not a whole number below "):
+        made(0.5, 50).restore(saved | {part: spoil(saved[part])})
+
+
+def test_actions_of_one_step_are_plain_epsilon_greedy_and_keep_nothing() -> None:
+    player = Player(0, 1, 3, 2)
+    plain = epsilon_greedy(player, falling(1.0, 0.1, 10, 3), 1)
+    assert type(plain) is EpsilonGreedy
+    assert not isinstance(plain, Lasting)
+    assert isinstance(epsilon_greedy(player, falling(1.0, 0.1, 10, 3), 2), Lasting)
+
+
+DUELLING = DQN(duelling=True)
+LADDER = DQN(explore="ladder")
+STACKS = torch.randn(64, 3, 10, 5, generator=torch.Generator().manual_seed(6))
+
+
+def test_each_game_acts_with_its_own_epsilon() -> None:
+    """A random action is the best one, too, once in A times."""
+    count, games, actions = 4000, 4, 3
+    player = Player(actor=1, actors=3, games=games, actions=actions)
+    exploration = LADDER.exploration(player)
+    net: Any = None
+    exploration.begin(net, count, 0, torch.Generator().manual_seed(2))
+    best = torch.tensor([0.5, -1.0, 0.2]).expand(games, actions)
+    chosen = torch.stack([exploration.choose(t, best) for t in range(count)])
+    others = (chosen != 0).double().mean(dim=0).numpy()
+    epsilons = ladder(player, LADDER.ladder_base, LADDER.ladder_alpha)(0)
+    want = epsilons.double().numpy() * (actions - 1) / actions
+    assert (np.abs(others - want) < 5 * np.sqrt(want * (1 - want) / count)).all()
+    assert want[0] > 4 * want[-1]
+
+
+@pytest.mark.parametrize("algorithm", [DQN(), DUELLING])
+def test_acting_gives_the_values_of_actions(algorithm: DQN) -> None:
+    net = make_net(heads=partial(algorithm.heads, 3))
+    scores, state = algorithm.act(net, STACKS, None)
+    assert state is None
+    assert torch.equal(scores, net(STACKS)["q"])
+
+
+def test_an_agent_without_probabilities_is_epsilon_greedy() -> None:
+    agent, count = make_agent(algorithm=DUELLING), 40_000
+    one = np.random.default_rng(0).integers(0, 256, (1, 4, 10, 5), dtype=np.uint8)
+    seen = np.repeat(one, count, axis=0)
+    best = agent.act(seen[:100], "greedy")
+    assert len(set(best.tolist())) == 1
+    for actions in (agent.act(seen), agent.act(seen, "epsilon")):
+        found = np.bincount(actions, minlength=3) / count
+        want = np.where(np.arange(3) == best[0], 1 - 0.05 * 2 / 3, 0.05 / 3)
+        assert (np.abs(found - want) < 5 * np.sqrt(want * (1 - want) / count)).all()
+
+
+def test_an_agent_without_probabilities_cannot_sample() -> None:
+    agent = make_agent(algorithm=DUELLING)
+    observation = np.zeros((4, 10, 5), dtype=np.uint8)
+    with pytest.raises(
+        ColobusError, match=r"policy sampled: .*no probabilities; take epsilon or greedy"
+    ):
+        agent.act(observation, "sampled")
+    with pytest.raises(ColobusError, match="no probabilities"):
+        evaluate(agent, episodes=2, policy="sampled")
+
+
+@pytest.mark.parametrize(
+    ("changes", "epsilon"),
+    [
+        ({"epsilon_end": 0.1}, 0.05),
+        ({"epsilon_end": 0.005}, 0.005),
+        ({"epsilon_end": 0.0}, 0.0),
+        ({"explore": "ladder"}, 0.4**8),
+        ({"explore": "ladder", "ladder_base": 0.9, "ladder_alpha": 1.0}, 0.05),
+    ],
+)
+def test_an_agent_plays_with_the_last_epsilon(changes: dict[str, Any], epsilon: float) -> None:
+    agent = make_agent(algorithm=replace(DUELLING, **changes))
+    assert agent.epsilon == pytest.approx(epsilon)
+    found = evaluate(agent, episodes=2)
+    assert f", epsilon-greedy {epsilon:.2g}, 3 actions" in found.lines()[1]
+    assert found.as_dict()["epsilon"] == agent.epsilon
+    count = 4_000
+    one = np.random.default_rng(0).integers(0, 256, (1, 4, 10, 5), dtype=np.uint8)
+    actions = agent.act(np.repeat(one, count, axis=0))
+    others = np.mean(actions != agent.act(one, "greedy"))
+    want = epsilon * 2 / 3
+    assert abs(others - want) <= 5 * np.sqrt(want / count)
+
+
+def test_an_evaluation_is_epsilon_greedy_by_nature_and_says_so() -> None:
+    agent = make_agent(algorithm=DUELLING)
+    assert evaluate(agent, episodes=3).policy == agent.policy == "epsilon"
+    greedy = evaluate(agent, "dba3c", episodes=3)
+    assert (greedy.policy, greedy.as_dict()["epsilon"]) == ("greedy", None)
+    assert ", greedy policy, 3 actions" in greedy.lines()[1]
