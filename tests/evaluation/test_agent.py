@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -143,10 +142,7 @@ def test_parameters_of_another_network_are_refused(change: str, said: str) -> No
 
 
 def test_an_agent_computes_in_float32_whatever_the_run_used() -> None:
-    experiment = make_experiment(GameSettings(game="pong"))
-    settings = replace(experiment.network, precision="bfloat16")
-    experiment = replace(experiment, network=settings)
-    agent = Agent(experiment, make_checkpoint(experiment, 6), 6)
+    agent = make_agent(GameSettings(game="pong"), precision="bfloat16")
     assert agent.net.precision == "float32"
     seen = torch.zeros(1, 4, 42, 42, dtype=torch.uint8)
     assert agent.net.preprocess(seen).dtype == torch.float32
@@ -173,15 +169,8 @@ def test_another_action_set_than_the_runs_is_refused(
     assert "\n" not in str(error.value)
 
 
-def recurrent_agent() -> Agent:
-    experiment = make_experiment(CATCH)
-    network = replace(experiment.network, recurrent="lstm")
-    experiment = replace(experiment, network=network)
-    return Agent(experiment, make_checkpoint(experiment, 3), 3)
-
-
 def test_a_recurrent_agent_takes_and_returns_its_state() -> None:
-    agent, net = recurrent_agent(), recurrent_agent().net
+    agent, net = make_agent(recurrent="lstm"), make_agent(recurrent="lstm").net
     state, want = agent.initial_state(5), net.initial_state(5)
     assert (state.shape, state.dtype) == ((5, 32), np.dtype(np.float32))
     assert not state.any()
@@ -203,7 +192,7 @@ def test_a_recurrent_agent_takes_and_returns_its_state() -> None:
 
 
 def test_the_state_of_one_observation_has_one_row() -> None:
-    agent, seen = recurrent_agent(), stacks(1)
+    agent, seen = make_agent(recurrent="lstm"), stacks(1)
     action, after = agent.act(seen[0], "greedy", state=agent.initial_state())
     actions, rows = agent.act(seen, "greedy", state=agent.initial_state())
     assert action.shape == ()
@@ -212,7 +201,7 @@ def test_the_state_of_one_observation_has_one_row() -> None:
 
 
 def test_a_recurrent_agent_without_its_state_is_refused() -> None:
-    agent = recurrent_agent()
+    agent = make_agent(recurrent="lstm")
     with pytest.raises(ColobusError, match=r"this agent is recurrent: .*initial_state\(N\)"):
         agent.act(stacks(2))
     with pytest.raises(ValueError, match=r"the state is float32\[3, 32\], .* float32\[2, 32\]"):

@@ -23,7 +23,7 @@ from colobus.envs.api import GameSettings, Step
 from colobus.envs.catch import CatchGames
 from colobus.envs.make import make_games
 from colobus.evaluation import evaluator
-from colobus.evaluation.agent import Agent, PolicyName
+from colobus.evaluation.agent import PolicyName
 from colobus.evaluation.evaluator import evaluate, share_out
 from colobus.evaluation.protocols import PROTOCOLS, PlayedGame
 from colobus.runs.read import has_evaluation, read_evaluations
@@ -34,8 +34,6 @@ from helpers.players import (
     Scripted,
     Waiting,
     make_agent,
-    make_checkpoint,
-    make_experiment,
     memory_reader,
     raw_step,
     raw_vector,
@@ -353,9 +351,8 @@ def test_games_without_an_end(
     def make() -> Any:
         return TimeLimit(Sometimes(), limit) if limit else Sometimes()
 
-    experiment = make_experiment(GameSettings(game=name_of(make)), stack=1)
-    experiment = replace(experiment, network=replace(experiment.network, torso="mlp"))
-    got = evaluate(Agent(experiment, make_checkpoint(experiment, 2), 2), episodes=20)
+    agent = make_agent(GameSettings(game=name_of(make)), stack=1, torso="mlp")
+    got = evaluate(agent, episodes=20)
     assert not got.interrupted
     assert sorted(got.lengths) == sorted(games * 4)
     assert got.scores == got.lengths
@@ -446,9 +443,7 @@ def test_a_recurrent_agent_plays_as_by_hand(monkeypatch: pytest.MonkeyPatch) -> 
     """An agent with random parameters. By hand its state is carried, or dropped."""
     monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 1)
     monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Noise(seeds))
-    experiment = make_experiment(CATCH, stack=1)
-    experiment = replace(experiment, network=replace(experiment.network, recurrent="lstm"))
-    agent = Agent(experiment, make_checkpoint(experiment, 3), 3)
+    agent = make_agent(CATCH, stack=1, recurrent="lstm")
     found = evaluate(agent, episodes=20, seed=2, policy="greedy")
 
     def by_hand(carried: bool) -> list[float]:

@@ -22,13 +22,11 @@ from colobus.core.errors import ColobusError
 from colobus.core.functions import name_of
 from colobus.core.types import Frames
 from colobus.envs.api import GameSettings
-from colobus.envs.make import action_names, frame_shape
+from colobus.envs.make import frame_shape
 from colobus.evaluation.agent import Agent
 from colobus.evaluation.export.onnx_file import compare, export_onnx
-from colobus.experiment.settings import Experiment
-from colobus.nets.config import NetworkSettings
 from helpers import gym_toys
-from helpers.players import CATCH, make_agent, make_checkpoint
+from helpers.players import CATCH, make_agent
 
 pytestmark = pytest.mark.slow
 
@@ -44,13 +42,6 @@ def memory() -> Any:
 BYTES = GameSettings(game=name_of(memory))
 
 
-def agent_of(settings: GameSettings, **network: Any) -> Agent:
-    """Return an agent with random parameters and this network."""
-    experiment = Experiment(games=settings, network=NetworkSettings(precision="float32", **network))
-    actions = len(action_names(settings))
-    return Agent(experiment, make_checkpoint(experiment, actions), actions)
-
-
 def session_of(file: Path) -> Any:
     return onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
 
@@ -64,13 +55,13 @@ Exported = tuple[Agent, Path]
 
 AGENTS: dict[str, Any] = {
     "small": lambda: make_agent(CATCH),
-    "pictures": lambda: agent_of(BREAKOUT, width=32),
-    "large pictures": lambda: agent_of(replace(BREAKOUT, size=84), torso="dqn2013", width=16),
-    "residual": lambda: agent_of(BREAKOUT, torso="resnet", width=16),
-    "recurrent": lambda: agent_of(CATCH, torso="tiny", width=16, recurrent="lstm"),
+    "pictures": lambda: make_agent(BREAKOUT, width=32),
+    "large pictures": lambda: make_agent(replace(BREAKOUT, size=84), torso="dqn2013", width=16),
+    "residual": lambda: make_agent(BREAKOUT, torso="resnet", width=16),
+    "recurrent": lambda: make_agent(CATCH, torso="tiny", width=16, recurrent="lstm"),
     "values": lambda: make_agent(CATCH, algorithm=DQN()),
-    "vectors": lambda: agent_of(CARTPOLE, torso="mlp", width=16, stack=1),
-    "vectors of bytes": lambda: agent_of(BYTES, torso="mlp", width=16, stack=1),
+    "vectors": lambda: make_agent(CARTPOLE, torso="mlp", width=16, stack=1),
+    "vectors of bytes": lambda: make_agent(BYTES, torso="mlp", width=16, stack=1),
 }
 
 
@@ -124,7 +115,7 @@ def test_a_recurrent_policy_takes_its_state_and_returns_the_next_one(
 
 def test_another_network_is_noticed(exported: Callable[[str], Exported]) -> None:
     _, file = exported("pictures")
-    agent = agent_of(BREAKOUT, width=32)
+    agent = make_agent(BREAKOUT, width=32)
     assert compare(agent, file, 16).difference < 1e-4
     with torch.no_grad():
         dict(agent.net.named_parameters())["torso.hidden.weight"][0] += 0.1

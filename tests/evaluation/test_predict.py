@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -12,16 +11,8 @@ import pytest
 from colobus.algorithms.dqn import DQN
 from colobus.core.functions import name_of
 from colobus.envs.api import GameSettings
-from colobus.evaluation.agent import Agent
 from helpers.gym_toys import Doors
-from helpers.players import CATCH, make_checkpoint, make_experiment
-
-
-def agent_of(recurrent: Any = "none", **algorithm: Any) -> Agent:
-    experiment = make_experiment(CATCH)
-    network = replace(experiment.network, recurrent=recurrent)
-    experiment = replace(experiment, network=network, **algorithm)
-    return Agent(experiment, make_checkpoint(experiment, 3), 3)
+from helpers.players import make_agent
 
 
 def evaluate_policy(model: Any, env: Any, n_eval_episodes: int, deterministic: bool) -> list[float]:
@@ -58,7 +49,7 @@ def test_the_loop_of_stable_baselines_plays_as_act_does(
     recurrent: str, deterministic: bool
 ) -> None:
     """A vector of three games against one that `act` plays, state by state."""
-    agent, other = agent_of(recurrent), agent_of(recurrent)
+    agent, other = make_agent(recurrent=recurrent), make_agent(recurrent=recurrent)
     scores = evaluate_policy(agent, agent.make_env(num_envs=3), 6, deterministic)
     env, state = other.make_env(num_envs=3), other.initial_state(3)
     seen, _ = env.reset(seed=1)
@@ -74,7 +65,7 @@ def test_the_loop_of_stable_baselines_plays_as_act_does(
 
 
 def test_one_observation_and_stacks_with_their_frames_last() -> None:
-    agent = agent_of()
+    agent = make_agent()
     seen = np.random.default_rng(0).integers(0, 256, (32, 4, 10, 5), dtype=np.uint8)
     wanted = agent.act(seen, "greedy")
     last = np.moveaxis(seen, 1, -1)  # as VecFrameStack has them
@@ -91,9 +82,7 @@ def test_one_observation_and_stacks_with_their_frames_last() -> None:
 @pytest.mark.parametrize("picture", [False, True])
 def test_masks_that_are_given_take_the_place_of_those_that_are_seen(picture: bool) -> None:
     games = GameSettings(game=name_of(lambda: Doors(key=True, picture=picture)))
-    experiment = make_experiment(games, stack=1)
-    experiment = replace(experiment, network=replace(experiment.network, torso="tiny"))
-    agent = Agent(experiment, make_checkpoint(experiment, 4), 4)
+    agent = make_agent(games, stack=1, torso="tiny")
     seen = agent.make_env(num_envs=3).reset(seed=1)[0]  # doors 0 and 2 are open
     assert set(agent.predict(np.repeat(seen, 50, 0))[0].tolist()) == {0, 2}
     one = np.eye(4, dtype=bool)[[3, 1, 0]]
@@ -102,18 +91,18 @@ def test_masks_that_are_given_take_the_place_of_those_that_are_seen(picture: boo
     with pytest.raises(ValueError, match=r"\[3, 2\], the agent was trained with masks of 3 x 4$"):
         agent.predict(seen, action_masks=one[:, :2])
     with pytest.raises(ValueError, match=r"\[1, 3\], the agent was trained with no masks$"):
-        agent_of().predict(np.zeros((4, 10, 5), np.uint8), action_masks=np.ones(3))
+        make_agent().predict(np.zeros((4, 10, 5), np.uint8), action_masks=np.ones(3))
 
 
 def test_values_without_probabilities_explore_unless_told_not_to() -> None:
-    agent = agent_of(algorithm=DQN(epsilon_end=1.0))
+    agent = make_agent(algorithm=DQN(epsilon_end=1.0))
     seen = np.zeros((500, 4, 10, 5), dtype=np.uint8)
     assert len(set(agent.predict(seen, deterministic=True)[0].tolist())) == 1
     assert len(set(agent.predict(seen)[0].tolist())) == 3
 
 
 def test_the_state_of_a_game_that_begins_does_not_count() -> None:
-    agent = agent_of("lstm")
+    agent = make_agent(recurrent="lstm")
     seen = np.random.default_rng(0).integers(0, 256, (2, 4, 10, 5), dtype=np.uint8)
     _, state = agent.predict(seen, None, None, True)
     assert state is not None
@@ -137,7 +126,7 @@ def test_the_state_of_a_game_that_begins_does_not_count() -> None:
 def test_stable_baselines_itself(recurrent: str) -> None:
     """Where it is installed; the stand-in above has its loop."""
     evaluation = pytest.importorskip("stable_baselines3.common.evaluation")
-    agent = agent_of(recurrent)
+    agent = make_agent(recurrent=recurrent)
     env: gymnasium.Env[Any, Any] = agent.make_env()
     mean, deviation = evaluation.evaluate_policy(agent, env, n_eval_episodes=6)
     assert -1 <= mean <= 1

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 import torch
 
 from colobus.core.checkpoint import (
-    Checkpoint,
     list_checkpoints,
     newest_checkpoint,
     write_checkpoint,
@@ -22,10 +20,9 @@ from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes, Ints, Version
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings
-from colobus.evaluation.agent import Agent
+from colobus.evaluation.films.grid import GAP, HOLD, MOST, Cell, caption, record_grid
 from colobus.evaluation.films.milestones import milestones, untrained
 from colobus.evaluation.films.player import record
-from colobus.nets.network import InputStatistics, Network
 from colobus.runs.config import read_config
 from colobus.training.run import train
 from colobus.training.start import begin, make_network
@@ -36,6 +33,7 @@ from helpers.players import (
     Clock,
     Scripted,
     Waiting,
+    decoded,
     filmed_by_hand,
     make_agent,
     make_checkpoint,
@@ -46,12 +44,9 @@ from helpers.players import (
 BREAKOUT = GameSettings(game="breakout")
 
 
-def decode(path: Path) -> tuple[Bytes, float]:
-    """Return all pictures uint8[N, H, W, 3] of a film and its pictures per second."""
-    with av.open(str(path)) as film:
-        stream = film.streams.video[0]
-        pictures = [frame.to_ndarray(format="rgb24") for frame in film.decode(stream)]
-        return np.stack(pictures), len(pictures) / ((film.duration or 0) / av.time_base)
+def enlarged(shown: list[Bytes]) -> Bytes:
+    """Return what a .gif has to show of the emulator's pictures: every fourth, larger."""
+    return np.stack([p.repeat(2, axis=0).repeat(3, axis=1) for p in shown[::4]])
 
 
 @pytest.mark.slow
@@ -62,7 +57,7 @@ def test_an_mp4_shows_every_second_frame_of_the_emulator(tmp_path: Path) -> None
     assert not film.over
     assert film.seconds == pytest.approx(len(shown) / 60)
     assert len(shown) == 1 + 4 * steps == 241
-    pictures, rate = decode(film.path)
+    pictures, rate = decoded(film.path)
     assert pictures.shape == (121, 630, 640, 3)
     assert rate == pytest.approx(30, rel=0.01)
     for i in (0, 1, 60, 120):
@@ -76,10 +71,9 @@ def test_a_gif_has_the_exact_colours(tmp_path: Path) -> None:
     film = record(Scripted(BREAKOUT), tmp_path / "a.gif", seconds=2.0)
     shown, score, _ = filmed_by_hand(BREAKOUT, 120)
     assert film.score == score
-    pictures, rate = decode(film.path)
+    pictures, rate = decoded(film.path)
     assert rate == pytest.approx(15, rel=0.05)
-    wanted = np.stack([p.repeat(2, axis=0).repeat(3, axis=1) for p in shown[::4]])
-    np.testing.assert_array_equal(pictures, wanted)
+    np.testing.assert_array_equal(pictures, enlarged(shown))
     colours = {bytes(colour) for picture in shown for colour in picture[::5, ::5].reshape(-1, 3)}
     assert len(colours) > 8
 
@@ -88,7 +82,7 @@ def test_a_gif_has_the_exact_colours(tmp_path: Path) -> None:
 def test_catch_is_drawn(tmp_path: Path, suffix: str, zoom: tuple[int, int]) -> None:
     film = record(Catcher(), tmp_path / f"catch{suffix}")
     assert (film.score, film.steps, film.over) == (1.0, 9, True)
-    pictures, rate = decode(film.path)
+    pictures, rate = decoded(film.path)
     assert rate == pytest.approx(6, rel=0.05)
     assert pictures.shape == (9, 10 * zoom[0], 5 * zoom[1], 3)
     squares = pictures[:, zoom[0] // 2 :: zoom[0], zoom[1] // 2 :: zoom[1]].min(axis=-1) > 127
@@ -115,9 +109,8 @@ def test_a_film_of_several_games_begins_another_when_one_is_over(tmp_path: Path)
         while not over and len(shown) < 240:
             step = game.step(int(agent.act(stack)), shown.append)
             stack, over = np.concatenate([stack[1:], step.frame[None]]), step.over
-    pictures, _ = decode(film.path)
-    wanted = np.stack([p.repeat(2, axis=0).repeat(3, axis=1) for p in shown[::4]])
-    np.testing.assert_array_equal(pictures, wanted)
+    pictures, _ = decoded(film.path)
+    np.testing.assert_array_equal(pictures, enlarged(shown))
 
 
 def test_several_games_of_catch_are_scored_together(tmp_path: Path) -> None:
@@ -125,31 +118,15 @@ def test_several_games_of_catch_are_scored_together(tmp_path: Path) -> None:
     film = record(Catcher(), tmp_path / "a.gif", seconds=6.5, several=True)
     assert (film.games, film.score, film.steps, film.over) == (5, 4.0, 4 * 9 + 2, False)
     assert film.seconds == pytest.approx(6.5)
-    pictures, _ = decode(film.path)
+    pictures, _ = decoded(film.path)
     assert len(pictures) == 39
     one = record(Catcher(), tmp_path / "b.gif", seconds=6.0)
     assert (one.games, one.steps) == (1, 9)
 
 
-def colour_agent() -> Agent:
-    """Return an agent for colour frames, with random parameters."""
-    settings = GameSettings(game="breakout", colour=True)
-    experiment = make_experiment(settings)
-    mean = np.full((126, 42), 90.0, dtype=np.float32)
-    statistics = InputStatistics(mean, np.full((126, 42), 40.0, dtype=np.float32))
-    torch.manual_seed(0)
-    heads = partial(experiment.algorithm.heads, 4)
-    net = Network(experiment.network, (126, 42), heads, statistics, "float32", planes=3)
-    tensors = {f"parameter/{name}": p.detach().clone() for name, p in net.named_parameters()}
-    tensors["parameter/heads.policy.weight"] *= 100
-    tensors["input/mean"] = torch.from_numpy(statistics.mean)
-    tensors["input/deviation"] = torch.from_numpy(statistics.deviation)
-    return Agent(experiment, Checkpoint(Version(0, 1), 10, tensors, {}), 4)
-
-
 def test_a_colour_agent_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The film is that of the game which its actions, taken from colour stacks, make."""
-    agent = colour_agent()
+    agent = make_agent(GameSettings(game="breakout", colour=True))
     chosen: list[Ints] = []
     act = agent.act
 
@@ -168,9 +145,8 @@ def test_a_colour_agent_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     game.reset(shown.append)
     for action in chosen:
         game.step(int(action), shown.append)
-    pictures, _ = decode(film.path)
-    wanted = np.stack([p.repeat(2, axis=0).repeat(3, axis=1) for p in shown[::4]])
-    np.testing.assert_array_equal(pictures, wanted)
+    pictures, _ = decoded(film.path)
+    np.testing.assert_array_equal(pictures, enlarged(shown))
 
 
 @pytest.mark.slow
@@ -193,17 +169,23 @@ def test_the_seed_and_the_policy_decide_the_film(tmp_path: Path) -> None:
     assert first not in others
 
 
-@pytest.mark.parametrize("name", ["film.avi", "film", "film.mp4.txt"])
-def test_other_kinds_of_film_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ColobusError, match=r"a film is an \.mp4 or a \.gif; name it film"):
-        record(make_agent(), tmp_path / name)
+def filmed_alone(path: Path, seconds: float = 1.0) -> None:
+    record(make_agent(), path, seconds)
+
+
+def filmed_in_a_grid(path: Path, seconds: float = 1.0) -> None:
+    record_grid([Cell(make_agent(), "")], path, seconds)
+
+
+@pytest.mark.parametrize("film", [filmed_alone, filmed_in_a_grid])
+def test_other_kinds_of_film_are_refused(tmp_path: Path, film: Callable[..., None]) -> None:
+    for name in ("film.avi", "film", "film.mp4.txt"):
+        with pytest.raises(ColobusError, match=r"a film is an \.mp4 or a \.gif; name it film"):
+            film(tmp_path / name)
+    for seconds in (0.0, -1.0, float("nan")):
+        with pytest.raises(ColobusError, match="must be more than 0"):
+            film(tmp_path / "a.mp4", seconds)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
-def test_a_film_takes_time(tmp_path: Path, seconds: float) -> None:
-    with pytest.raises(ColobusError, match="must be more than 0"):
-        record(make_agent(), tmp_path / "a.mp4", seconds)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -331,3 +313,91 @@ def test_a_run_without_checkpoints_is_refused(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(ColobusError, match="no complete checkpoint"):
         milestones(tmp_path)
+
+
+WIDTH, HEIGHT = 320, 210  # of a panel of a .gif, without its caption
+
+
+def panel(picture: Bytes, column: int) -> Bytes:
+    left = column * (WIDTH + GAP)
+    return picture[:HEIGHT, left : left + WIDTH]
+
+
+@pytest.mark.slow
+def test_each_panel_shows_its_own_game_pixel_for_pixel(tmp_path: Path) -> None:
+    games = ("pong", "breakout")
+    cells = [Cell(Scripted(GameSettings(game=name)), name, 3) for name in games]
+    films = record_grid(cells, tmp_path / "a.gif", seconds=2.0)
+    pictures, _ = decoded(tmp_path / "a.gif")
+    assert pictures.shape == (30, HEIGHT + 24, 2 * WIDTH + GAP, 3)
+    for column, name in enumerate(games):
+        shown, _, _ = filmed_by_hand(GameSettings(game=name), 121, 3)
+        want = np.stack([picture.repeat(2, axis=1) for picture in shown[:120:4]])
+        have = np.stack([panel(picture, column) for picture in pictures])
+        np.testing.assert_array_equal(have, want)
+    assert not np.array_equal(panel(pictures[-1], 0), panel(pictures[-1], 1))
+    assert [film.path for film in films] == [tmp_path / "a.gif"] * 2
+    assert [film.seconds for film in films] == [2.0, 2.0]
+    assert not any(film.over for film in films)
+
+
+@pytest.mark.slow
+def test_a_game_that_is_over_shows_its_end_until_the_others_are_over(tmp_path: Path) -> None:
+    short, long = (GameSettings(game="breakout", max_frames=frames) for frames in (60, 120))
+    cells = [Cell(Scripted(short), "short"), Cell(Scripted(long), "long")]
+    first, second = record_grid(cells, tmp_path / "a.gif", seconds=60)
+    assert (first.over, second.over) == (True, True)
+    shown, scores, steps = zip(*(filmed_by_hand(game, 999) for game in (short, long)), strict=True)
+    assert (first.steps, second.steps) == steps
+    assert (first.score, second.score) == scores
+    pictures, _ = decoded(tmp_path / "a.gif")
+    ends = [len(each) for each in shown]
+    assert len(pictures) == pytest.approx(ends[1] / 4 + HOLD * 15, abs=2)
+    for column, end in enumerate(ends):
+        held = {panel(picture, column).tobytes() for picture in pictures[end // 4 + 1 :]}
+        assert len(held) == 1
+        before = {panel(picture, column).tobytes() for picture in pictures[: end // 4 - 1]}
+        assert len(before) > 3
+
+
+def test_the_caption_has_the_score_so_far(tmp_path: Path) -> None:
+    record_grid([Cell(Catcher(), "a game of Catch")], tmp_path / "a.gif", seconds=20)
+    pictures, _ = decoded(tmp_path / "a.gif")
+    height = 24
+    first, last = pictures[0][-height:], pictures[-1][-height:]
+    width = pictures.shape[2]
+    np.testing.assert_array_equal(first, caption("a game of Catch", "score 0", width, height))
+    np.testing.assert_array_equal(last, caption("a game of Catch", "score 1", width, height))
+    assert len(pictures) == pytest.approx(15 * (9 / 6 + HOLD), abs=3)
+
+
+@pytest.mark.slow
+def test_games_of_different_sizes_stand_beside_each_other(tmp_path: Path) -> None:
+    cells = [Cell(Catcher(), "Catch"), Cell(Scripted(BREAKOUT), "Breakout")] * 2
+    films = record_grid(cells, tmp_path / "a.mp4", seconds=1.0)
+    assert len(films) == 4
+    pictures, _ = decoded(tmp_path / "a.mp4")
+    assert len(pictures) == 30
+    place = (480 + 34, 480)  # Catch is the higher one, Breakout the wider one
+    assert pictures.shape[1:3] == (2 * place[0] + GAP, 2 * place[1] + GAP)
+    middle = pictures[0][place[0] // 2]
+    assert middle[place[1] + GAP :].max() > 60  # Breakout
+    assert pictures[0][:480, : place[1]].max() > 200  # the ball
+
+
+def test_a_long_title_leaves_room_for_the_score() -> None:
+    alone, beside = caption("", "score 21", 320, 24), caption("W" * 200, "score 21", 320, 24)
+    assert alone.shape == beside.shape == (24, 320, 3)
+    score = slice(int(alone.any(axis=(0, 2)).argmax()), None)
+    np.testing.assert_array_equal(alone[:, score], beside[:, score])
+    assert alone[:, score].max() > 100
+    assert beside[:, : score.start - 8].max() > 100
+    assert not beside[:, score.start - 4 : score.start].any()
+    assert set(np.unique(beside)) <= {0, 51, 102, 153, 204, 255}
+
+
+@pytest.mark.parametrize("count", [0, MOST + 1])
+def test_too_many_games_or_none_are_refused(tmp_path: Path, count: int) -> None:
+    with pytest.raises(ColobusError, match=f"{count} games in one picture: must be 1 to 36"):
+        record_grid([Cell(Catcher(), "")] * count, tmp_path / "a.mp4")
+    assert list(tmp_path.iterdir()) == []

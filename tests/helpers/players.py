@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import torch
 from ale_py import ALEInterface, ALEState, ALEVectorInterface, roms
@@ -66,11 +67,11 @@ def memory_reader(game: str) -> Callable[[AleGame], bytes]:
     return memory
 
 
-def make_experiment(settings: GameSettings, stack: int = 4) -> Experiment:
-    """Return an experiment with a small network."""
+def make_experiment(settings: GameSettings, stack: int = 4, **network: Any) -> Experiment:
+    """Return an experiment with a small network, of which ``network`` changes settings."""
     torso: Any = "tiny" if settings.size < 42 else "small"
-    network = NetworkSettings(torso=torso, width=16, stack=stack, precision="float32")
-    return Experiment(games=settings, network=network)
+    small = NetworkSettings(torso=torso, width=16, stack=stack, precision="float32")
+    return Experiment(games=settings, network=replace(small, **network))
 
 
 def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> Checkpoint:
@@ -95,10 +96,14 @@ def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> 
 
 
 def make_agent(
-    settings: GameSettings = CATCH, stack: int = 4, algorithm: APPO | DQN | None = None
+    settings: GameSettings = CATCH,
+    stack: int = 4,
+    algorithm: APPO | DQN | None = None,
+    **network: Any,
 ) -> Agent:
     """Return an agent with random parameters."""
-    experiment = replace(make_experiment(settings, stack), algorithm=algorithm or APPO())
+    experiment = make_experiment(settings, stack, **network)
+    experiment = replace(experiment, algorithm=algorithm or APPO())
     actions = len(action_names(settings))
     return Agent(experiment, make_checkpoint(experiment, actions), actions)
 
@@ -168,6 +173,14 @@ class Scripted(Ruled):
         actions: Ints = sums // 7 % self.actions
         self.done.append(actions)
         return actions
+
+
+def decoded(path: Path) -> tuple[Bytes, float]:
+    """Return all pictures uint8[N, H, W, 3] of a film and its pictures per second."""
+    with av.open(str(path)) as film:
+        stream = film.streams.video[0]
+        pictures = [frame.to_ndarray(format="rgb24") for frame in film.decode(stream)]
+        return np.stack(pictures), len(pictures) / ((film.duration or 0) / av.time_base)
 
 
 @lru_cache
