@@ -193,6 +193,18 @@ def dqn(experiment: Experiment, **replay: Any) -> Experiment:
     )
 
 
+def often(experiment: Experiment, deterministic: bool, **tracker: Any) -> Experiment:
+    """Return it with a checkpoint as often as there can be one, of which all are kept."""
+    given = {"checkpoint_seconds": 1e-9, "keep_checkpoints": 0, "tensorboard": False} | tracker
+    settings: Any = replace(experiment.tracker, **given)
+    return replace(experiment, tracker=settings, deterministic=deterministic)
+
+
+def reshaped(experiment: Experiment, **shape: Any) -> Experiment:
+    """Return it with other settings of its shape."""
+    return replace(experiment, shape=replace(experiment.shape, **shape))
+
+
 def short_pong(rounds: int, servers: int = 1, **changes: Any) -> Experiment:
     """Return real Pong in small: rounds of 2 actors x 2 games x 16 steps, after 64 random ones."""
     shape = Shape(actors=2, games=2, length=16, servers=servers, random_steps=64)

@@ -25,7 +25,6 @@ from colobus.core.types import Version
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.scores import baselines
-from colobus.experiment.settings import Experiment
 from colobus.ops.flat import FlatParameters
 from colobus.report.statistics import plus_minus
 from colobus.roles.parameters.server import ParameterServer
@@ -36,16 +35,12 @@ from colobus.training.run import train
 from colobus.training.saving import SliceSaver, aux_at
 from colobus.training.start import begin, make_network
 from colobus.training.topology import make_graph
-from conftest import distributed_catch
-
-
-def often(experiment: Experiment, seconds: float = 1e-6) -> Experiment:
-    tracker = replace(experiment.tracker, checkpoint_seconds=seconds, keep_checkpoints=0)
-    return replace(experiment, tracker=tracker)
+from conftest import distributed_catch, often
 
 
 def test_checkpoints_of_a_run_are_what_its_servers_published(tmp_path: Path) -> None:
-    experiment = often(distributed_catch(20, workers=2, servers=3, keep_every=5))
+    base = distributed_catch(20, workers=2, servers=3, keep_every=5)
+    experiment = often(base, deterministic=True, checkpoint_seconds=1e-6)
     start = begin(experiment)
     place = Inline(make_graph(experiment, start, tmp_path, patience=0.0))
     servers = [place.roles[f"server-{i}"] for i in range(3)]

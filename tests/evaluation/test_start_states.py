@@ -310,11 +310,10 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert run(words) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"{out}: 3 starts of breakout, " in said
-    assert run(words) == 2
-    assert f"--out {out}: the file exists" in capsys.readouterr().err
+    assert f"--out {out}: the file exists" in refused(*words)
     away = tmp_path / "away" / "b.starts"
-    assert run([*words[:3], str(away)]) == 2
-    assert f"--out {away}: there is no folder {away.parent}; make it" in capsys.readouterr().err
+    said = f"--out {away}: there is no folder {away.parent}; make it"
+    assert said in refused(*words[:3], away)
     play = ["eval", str(folder), "--protocol", "human"]
     assert run([*play[:2], "--starts", str(out), "--compare", "--json"]) == 0  # means human
     data = json.loads(capsys.readouterr().out)

@@ -11,17 +11,16 @@ import pytest
 import torch
 
 from colobus.algorithms.a3c import A3C
-from colobus.algorithms.dqn import DQN
 from colobus.core.errors import RoleFailed
 from colobus.core.types import Gradient, Version
 from colobus.envs.catch import CatchGames
 from colobus.experiment.presets import PRESETS
-from colobus.experiment.settings import Experiment, ReplaySettings, ReuseSettings
+from colobus.experiment.settings import Experiment, ReuseSettings
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.tracker import Tracker
-from conftest import catch, distributed_catch
+from conftest import catch, distributed_catch, dqn, reshaped
 from helpers.outcomes import (
     Outcome,
     assert_same,
@@ -86,20 +85,12 @@ def test_an_actor_that_raises_is_restarted_and_its_worker_goes_on(
 CENTRAL = catch(504 + 10 * 512, deterministic=True)
 """One learner, whose rounds have several minibatches."""
 
-DQN_CATCH = replace(
-    CENTRAL,
-    algorithm=DQN(n=3, target_every=7, epsilon_steps=2_000, anneal_steps=3_000),
-    replay=ReplaySettings(
-        capacity=900, minimum=200, windows=8, samples_per_insert=0.25, prioritized=True
-    ),
-)
-
 RUNS: dict[str, Experiment] = {
     "appo": CENTRAL,
-    "three servers": replace(CENTRAL, shape=replace(CENTRAL.shape, servers=3)),
-    "broadcast": replace(CENTRAL, shape=replace(CENTRAL.shape, servers=2, broadcast_every=3)),
+    "three servers": reshaped(CENTRAL, servers=3),
+    "broadcast": reshaped(CENTRAL, servers=2, broadcast_every=3),
     "used again": replace(CENTRAL, reuse=ReuseSettings(0.5, 5, 3, "random", ramp_up=True)),
-    "dqn": DQN_CATCH,
+    "dqn": dqn(CENTRAL, prioritized=True),
     "pqn": replace(CENTRAL, algorithm=PRESETS["pqn-catch"].algorithm),
 }
 

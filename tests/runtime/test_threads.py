@@ -46,12 +46,12 @@ def place_of(*roles: tuple[type[Role], str, Callable[[Role], None]], deadline: f
     return place, lines
 
 
-def watch_over(place: Threads) -> None:
-    """Check as `train` does until a role has ended, at most five minutes."""
-    until = time.monotonic() + 300
-    while not place.wait(0.01) and time.monotonic() < until:
-        place.check()
-    place.check()
+def ended(kind: type[Role], name: str, work: Callable[[Role], None]) -> Any:
+    """Run one role until it has ended; return the place and what it told."""
+    place, lines = place_of((kind, name, work))
+    place.start()
+    assert place.wait(60)
+    return place, lines
 
 
 def fail_until(count: int) -> Callable[[Role], None]:
@@ -64,9 +64,7 @@ def fail_until(count: int) -> Callable[[Role], None]:
 
 
 def test_a_role_that_raises_is_restarted_and_named() -> None:
-    place, lines = place_of((Restartable, "actor-7", fail_until(RESTARTS)))
-    place.start()
-    assert place.wait(60)
+    place, lines = ended(Restartable, "actor-7", fail_until(RESTARTS))
     place.check()
     assert place.stop() == []
     assert place.roles["actor-7"].restarts == RESTARTS
@@ -80,9 +78,7 @@ def test_an_environment_that_raises_is_named() -> None:
         with playing("mine:Rooms"):
             fail_until(1)(role)
 
-    place, lines = place_of((Restartable, "actor-7", work))
-    place.start()
-    assert place.wait(60)
+    place, lines = ended(Restartable, "actor-7", work)
     place.stop()
     (line,) = lines
     assert line.startswith("actor-7: mine:Rooms raised at test_threads.py:")
@@ -90,9 +86,7 @@ def test_an_environment_that_raises_is_named() -> None:
 
 
 def test_a_role_that_raises_too_often_ends_the_run() -> None:
-    place, _ = place_of((Restartable, "actor-7", fail_until(RESTARTS + 1)))
-    place.start()
-    assert place.wait(60)
+    place, _ = ended(Restartable, "actor-7", fail_until(RESTARTS + 1))
     with pytest.raises(RoleFailed, match=r"^actor-7 failed 6 times at .*: OSError: broken 5$"):
         place.check()
     assert place.stop() == []
@@ -105,9 +99,7 @@ class Refusing(Role):
 
 @pytest.mark.parametrize("kind", [Role, Refusing])
 def test_a_role_that_cannot_be_restarted_ends_the_run_at_once(kind: type[Role]) -> None:
-    place, lines = place_of((kind, "learner-0", fail_until(1)))
-    place.start()
-    assert place.wait(60)
+    place, lines = ended(kind, "learner-0", fail_until(1))
     with pytest.raises(RoleFailed, match=r"^learner-0 failed at .*: OSError: broken 0$"):
         place.check()
     assert lines == []
@@ -133,13 +125,14 @@ def test_a_device_that_fails_ends_the_run(when: str, monkeypatch: pytest.MonkeyP
             raise RuntimeError("CUDA error: unspecified launch failure")
 
     monkeypatch.setattr("colobus.runtime.threads.own_stream", own_stream)
-    place, _ = place_of((Leaving, "learner-0", fail_until(when == "after an error")))
-    place.start()
-    assert place.wait(60)
+    place, _ = ended(Leaving, "learner-0", fail_until(when == "after an error"))
     with pytest.raises(RoleFailed, match=r"^learner-0 failed at .*: RuntimeError: CUDA error: "):
         place.check()
     assert place.stop() == []
     assert place.roles["learner-0"].left
+
+
+NO_ROOM = r"^actor-1 needs more memory than there is, at .*--games"
 
 
 @pytest.mark.parametrize(
@@ -147,17 +140,26 @@ def test_a_device_that_fails_ends_the_run(when: str, monkeypatch: pytest.MonkeyP
     [
         (Deadline("no batch for 3 s"), Stalled, "^actor-1: no batch for 3 s$"),
         (Diverged("kl became nan"), Diverged, "^kl became nan$"),
+        (MemoryError(), RoleFailed, NO_ROOM),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
+            RoleFailed,
+            NO_ROOM,
+        ),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB"),
+            RoleFailed,
+            NO_ROOM,
+        ),
     ],
 )
-def test_errors_that_end_a_run_are_not_restarted(
+def test_after_errors_that_end_a_run_nothing_is_tried_again(
     error: Exception, kind: type[Exception], message: str
 ) -> None:
     def work(role: Role) -> None:
         raise error
 
-    place, lines = place_of((Restartable, "actor-1", work))
-    place.start()
-    assert place.wait(60)
+    place, lines = ended(Restartable, "actor-1", work)
     with pytest.raises(kind, match=message):
         place.check()
     assert lines == []
@@ -168,9 +170,7 @@ def test_a_role_whose_wait_is_closed_just_ends() -> None:
     def work(role: Role) -> None:
         raise Closed
 
-    place, lines = place_of((Role, "actor-1", work))
-    place.start()
-    assert place.wait(60)
+    place, lines = ended(Role, "actor-1", work)
     place.check()
     assert lines == []
 
@@ -296,23 +296,3 @@ def test_restarts_long_ago_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None
     assert place.failure is None
     assert len(lines) == 3 * RESTARTS
     assert all("(1 of 5)" in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError(),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"),
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has"),
-    ],
-)
-def test_a_lack_of_memory_is_no_reason_to_try_again(error: Exception) -> None:
-    def work(_: Role) -> None:
-        raise error
-
-    place, lines = place_of((Restartable, "actor-0", work))
-    place.start()
-    assert place.wait(60)
-    with pytest.raises(RoleFailed, match=r"^actor-0 needs more memory than there is, at .*--games"):
-        place.check()
-    assert lines == []

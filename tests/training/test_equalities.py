@@ -28,15 +28,18 @@ from colobus.runtime.threads import Inline
 from colobus.training.run import train
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
-from conftest import (
-    catch,
-    distributed_catch,
-    distributed_pong,
-    make_net,
-    short_pong,
-)
+from conftest import catch, distributed_catch, distributed_pong, make_net, reshaped, short_pong
 from helpers.all_parts import ALL, PAIR
-from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, place_inline, threads
+from helpers.outcomes import (
+    Outcome,
+    assert_same,
+    equal,
+    inline,
+    kept_batches,
+    outcome,
+    place_inline,
+    threads,
+)
 
 CATCH = catch(512 + 12 * 512, deterministic=True)  # 12 rounds
 LONG = pytest.mark.long
@@ -45,8 +48,7 @@ LONG = pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("servers", [2, 3, 7])
 def test_several_servers_are_one_server_bit_for_bit(servers: int) -> None:
-    shape = replace(CATCH.shape, servers=servers)
-    one, several = inline(CATCH), inline(replace(CATCH, shape=shape))
+    one, several = inline(CATCH), inline(reshaped(CATCH, servers=servers))
     assert one.version == Version(0, 12)
     assert_same(one, several)
 
@@ -151,19 +153,11 @@ def test_a_seed_gives_the_same_pong_run_bit_for_bit(tmp_path: Path, precision: A
 def with_actions(experiment: Experiment) -> tuple[Outcome, torch.Tensor]:
     """Run inline; return the outcome and all actions learned from, int64[windows, steps]."""
     place = place_inline(experiment)
-    taken: dict[str, list[torch.Tensor]] = {}
-    for name, replay in place.roles.items():
-        if name.startswith("replay"):
-            taken[name] = []
-
-            def sample(sample: Any = replay.sample, mine: Any = taken[name]) -> Any:
-                mine.append((batch := sample()).actions)
-                return batch
-
-            replay.sample = sample
+    names = sorted(name for name in place.roles if name.startswith("replay"))
+    taken = [kept_batches(place.roles[name]) for name in names]
     place.run()
-    rows = torch.cat([torch.cat(taken[name], dim=1) for name in sorted(taken)])
-    return outcome(place.roles), rows
+    rows = [torch.cat([batch.actions for batch in batches], dim=1) for batches in taken]
+    return outcome(place.roles), torch.cat(rows)
 
 
 @pytest.mark.slow

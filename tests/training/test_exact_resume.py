@@ -23,11 +23,19 @@ from colobus.envs.catch import CatchGames
 from colobus.envs.make import ENVIRONMENTS
 from colobus.envs.replayed import ReplayedGames
 from colobus.experiment.presets import PRESETS
-from colobus.experiment.settings import Experiment
 from colobus.roles.tracker import StopRule
 from colobus.training.run import train
 from colobus.training.saving import cut_lines, origin_of, states_of
-from conftest import catch, distributed_catch, distributed_pong, dqn, short_pong, tuned
+from conftest import (
+    catch,
+    distributed_catch,
+    distributed_pong,
+    dqn,
+    often,
+    reshaped,
+    short_pong,
+    tuned,
+)
 from helpers.launching import complete, finish, start, wait_until
 from helpers.outcomes import threads
 from helpers.unbroken import assert_same_run, finished
@@ -36,40 +44,26 @@ STICKY = GameSettings(game="pong", sticky=0.25, max_frames=200)
 """Games of at most 50 steps, so that some end."""
 
 
-def often(experiment: Experiment) -> Experiment:
-    """Return it deterministic, with a checkpoint as often as there can be one."""
-    tracker = replace(
-        experiment.tracker, checkpoint_seconds=1e-9, keep_checkpoints=0, tensorboard=False
-    )
-    return replace(experiment, tracker=tracker, deterministic=True)
-
-
 TARGET = tuned(PRESETS["appo-catch"], target_every=5)
 """APPO with a target policy that some checkpoints find half way between two copies, and with a KL
 term whose weight moves."""
 
-
-GROUP = replace(catch(1).shape, actors=1, learners=2, reduce="group", servers=2)
-
-
-def lasting(experiment: Experiment) -> Experiment:
-    """Return it with random actions that last up to nine steps."""
-    algorithm = experiment.algorithm
-    assert isinstance(algorithm, PQN)
-    return replace(experiment, algorithm=replace(algorithm, longest_random=9))
-
+LASTING = tuned(PRESETS["pqn-catch"], longest_random=9)
+"""PQN with random actions that last up to nine steps."""
 
 EXPERIMENTS = {
     "appo catch": catch(512 + 30 * 512),
-    "pqn catch": lasting(replace(PRESETS["pqn-catch"], stop=StopRule(steps=512 + 24 * 512))),
+    "pqn catch": replace(
+        PRESETS["pqn-catch"], algorithm=LASTING, stop=StopRule(steps=512 + 24 * 512)
+    ),
     "a3c catch": distributed_catch(100, keep_every=2),
     "dqn catch": dqn(catch(512 + 8 * 512), prioritized=True, capacity=3_000),
     "iqn catch": replace(PRESETS["iqn-catch"], stop=StopRule(steps=512 + 8 * 256)),
     "lstm catch": replace(PRESETS["catch-dark"], stop=StopRule(steps=512 + 10 * 1024)),
     "pair catch": replace(PRESETS["catch-pair"], stop=StopRule(steps=512 + 10 * 1024)),
     "target catch": catch(512 + 12 * 512, algorithm=TARGET),
-    "loaders catch": catch(512 + 12 * 512, shape=replace(catch(1).shape, loaders=2)),
-    "group catch": catch(512 + 12 * 512, shape=GROUP),
+    "loaders catch": reshaped(catch(512 + 12 * 512), loaders=2),
+    "group catch": reshaped(catch(512 + 12 * 512), actors=1, learners=2, reduce="group", servers=2),
     "appo pong": short_pong(12, servers=2, games=STICKY),
     "pqn pong": short_pong(12, games=STICKY, algorithm=PQN(minibatch=32)),
     "a3c pong": replace(distributed_pong(30, workers=2, servers=2, keep_every=2), games=STICKY),
@@ -107,7 +101,7 @@ def test_a_run_goes_on_exactly_from_any_checkpoint(
     monkeypatch.setattr("colobus.training.run.LOOK_SECONDS", 0.005)  # checkpoints of workers
     if name != "appo pong":  # the others do without helpers, which take long to start
         monkeypatch.setattr("colobus.envs.replayed_process.ReplayProcess", ReplayedGames)
-    experiment, lines = often(EXPERIMENTS[name]), list[str]()
+    experiment, lines = often(EXPERIMENTS[name], deterministic=True), list[str]()
     train(experiment, tmp_path / "whole", log=lines.append)
     versions = [about["version"] for about in complete(tmp_path / "whole")]
     assert finished(tmp_path / "whole")[0].counters["games"] > 0
@@ -128,7 +122,7 @@ def test_a_run_that_was_stopped_twice_goes_on_exactly(
 ) -> None:
     """The second resume begins in games that already went on once."""
     monkeypatch.setattr("colobus.envs.replayed_process.ReplayProcess", ReplayedGames)
-    experiment = often(EXPERIMENTS["appo pong"])
+    experiment = often(EXPERIMENTS["appo pong"], deterministic=True)
     train(experiment, tmp_path / "whole", log=lambda _: None)
     for rounds in (4, 8, 12):
         part = replace(experiment, stop=StopRule(steps=64 + 64 * rounds))
@@ -149,8 +143,7 @@ def test_a_run_that_was_stopped_twice_goes_on_exactly(
 def test_a_stopped_process_is_resumed_exactly(
     name: str, how: signal.Signals, tmp_path: Path
 ) -> None:
-    experiment = often(EXPERIMENTS[name])
-    experiment = replace(experiment, tracker=replace(experiment.tracker, checkpoint_seconds=0.05))
+    experiment = often(EXPERIMENTS[name], deterministic=True, checkpoint_seconds=0.05)
     long = replace(experiment, stop=StopRule(steps=10**9))
     run = tmp_path / "run"
     run.mkdir()
@@ -175,7 +168,7 @@ def test_a_stopped_process_is_resumed_exactly(
 
 @pytest.mark.slow
 def test_a_checkpoint_without_the_actors_states_begins_new_games(tmp_path: Path) -> None:
-    experiment, lines = often(EXPERIMENTS["appo catch"]), list[str]()
+    experiment, lines = often(EXPERIMENTS["appo catch"], deterministic=True), list[str]()
     train(experiment, tmp_path / "run", log=lines.append)
     path, checkpoint, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
     about = json.loads(path.with_suffix(".json").read_text())
@@ -194,7 +187,7 @@ def test_a_checkpoint_without_the_actors_states_begins_new_games(tmp_path: Path)
 def test_games_of_a_free_run_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a resume does not favour short games in the training score."""
     monkeypatch.setattr("colobus.roles.actor.SAVE_SECONDS", 0.0)
-    experiment = replace(catch(512 + 5 * 512), tracker=often(catch(1)).tracker)
+    experiment = often(catch(512 + 5 * 512), deterministic=False)
     train(experiment, tmp_path / "run", log=lambda _: None)
     saved = newest_checkpoint(tmp_path / "run" / "checkpoints")[1]
     begun: list[State] = []
@@ -214,7 +207,7 @@ def test_games_of_a_free_run_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("origin", [None, 3, "abc", [0, 1], [0, 1, 2, 3], [0, 1, None]])
 def test_a_spoilt_origin_is_named(origin: object, tmp_path: Path) -> None:
-    experiment = often(EXPERIMENTS["appo catch"])
+    experiment = often(EXPERIMENTS["appo catch"], deterministic=True)
     checkpoint = Checkpoint(Version(0, 3), 700, {}, {"origin": origin})
     with pytest.raises(ColobusError, match=r"version 3: counters\.origin is .*want three numbers"):
         origin_of(checkpoint, experiment, tmp_path)

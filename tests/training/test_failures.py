@@ -36,16 +36,26 @@ from helpers.launching import CATCH, LONG, colobus, complete, finish, refused, s
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGUSR1, 138)],
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGHUP, 129),
+        (signal.SIGQUIT, 131),
+        (signal.SIGUSR1, 138),
+        (signal.SIGINT, 130),
+    ],
 )
 def test_a_signal_saves_and_says_how_to_go_on(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
+    """Ctrl-C is pressed again and again."""
     run = tmp_path / "run"
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
     wait_until(lambda: bool(complete(run)), process)
     before = complete(run)[-1]["version"]
     process.send_signal(number)
+    while number == signal.SIGINT and process.poll() is None:
+        process.send_signal(number)
+        time.sleep(0.005)
     returned, out, err = finish(process)
     assert returned == code
     assert err == ""
@@ -75,22 +85,6 @@ def test_a_signal_saves_one_version_of_all_slices_of_workers(tmp_path: Path) -> 
     assert checkpoint.steps <= int(said[1].replace(",", ""))
     assert "server_versions" not in checkpoint.counters
     assert checkpoint.group("optimizer")["count"] == checkpoint.version.number
-
-
-@pytest.mark.processes
-def test_pressing_ctrl_c_again_and_again_loses_nothing(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
-    wait_until(lambda: bool(complete(run)), process)
-    while process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.005)
-    code, out, err = finish(process)
-    assert (code, err) == (130, "")
-    said = re.search(r"stopped by Ctrl-C at ([\d,]+) steps, all saved; .*--resume (\S+)", out)
-    assert said is not None, out
-    assert said[2] == str(run)
-    assert load(run).checkpoint.steps == int(said[1].replace(",", ""))
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +14,45 @@ import pytest
 import torch
 
 import colobus
+from colobus.algorithms.appo import APPO
+from colobus.algorithms.batches import Prepared
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import Closed, ColobusError, RoleFailed
-from colobus.core.types import Version
+from colobus.core.seeding import generator
+from colobus.core.types import Batch, Version
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment
-from colobus.ops.optimizers import OptimizerSettings
+from colobus.nets.network import Network
+from colobus.ops.flat import FlatParameters
+from colobus.ops.optimizers import Optimizer, OptimizerSettings
 from colobus.roles.learner import Learner
 from colobus.runtime.threads import Threads
 from colobus.training.run import train
-from colobus.training.start import begin, open_games
+from colobus.training.start import Start, begin, make_network, open_games
 from colobus.training.topology import make_graph
-from conftest import catch, short_pong, tuned
-from helpers.outcomes import assert_same, inline, run_to_the_end, threads
+from conftest import catch, reshaped, short_pong, tuned
+from helpers.outcomes import (
+    assert_same,
+    inline,
+    kept_batches,
+    place_threads,
+    run_to_the_end,
+    threads,
+)
 
 QUIET: dict[str, Any] = {"log": lambda _line: None}
 
 
-def alike(base: Experiment, learners: int, actors: int, **changes: Any) -> Experiment:
-    """Return an experiment with so many learners, with a minibatch for the whole batch of each."""
-    shape = replace(base.shape, actors=actors, learners=learners, reduce="group")
-    whole = actors * shape.games * shape.length
-    return replace(base, shape=shape, algorithm=tuned(base, minibatch=whole, **changes))
+def grouped(experiment: Experiment, learners: int = 2, **shape: Any) -> Experiment:
+    """Return an experiment with so many learners that step alike, of one actor each."""
+    return reshaped(experiment, actors=1, learners=learners, reduce="group", **shape)
 
 
 def joined(base: Experiment, actors: int, **changes: Any) -> Experiment:
-    """Return the experiment with one learner of all actors."""
-    shape = replace(base.shape, actors=actors)
-    whole = actors * shape.games * shape.length
-    return replace(base, shape=shape, algorithm=tuned(base, minibatch=whole, **changes))
+    """Return an experiment with so many actors of each learner, and their batch in one piece."""
+    whole = actors * base.shape.games * base.shape.length
+    algorithm = tuned(base, minibatch=whole, **changes)
+    return replace(reshaped(base, actors=actors), algorithm=algorithm)
 
 
 def pong(rounds: int, players: int) -> Experiment:
@@ -57,7 +68,7 @@ def test_several_learners_are_one_with_the_joined_batch(learners: int, normalise
     base = pong(5, learners)
     changes = {"normalise": normalise, "gradient_clip": 0.5}
     one = inline(joined(base, learners, **changes))
-    many = threads(alike(base, learners, 1, **changes))
+    many = threads(joined(grouped(base, learners), 1, **changes))
     assert many.version == one.version == Version(0, 5)
     assert many.status.steps == one.status.steps
     first = inline(joined(pong(1, learners), learners, **changes))
@@ -69,26 +80,17 @@ def test_several_learners_are_one_with_the_joined_batch(learners: int, normalise
         assert many.status.values[name] == pytest.approx(one.status.values[name], rel=0.1, abs=1e-3)
 
 
-CATCH = replace(
-    catch(512 + 12 * 512, deterministic=True),
-    shape=replace(catch(1).shape, actors=1, learners=2, reduce="group", servers=2),
-)
+CATCH = grouped(catch(512 + 12 * 512, deterministic=True), servers=2)
 
 
 @pytest.mark.slow
 def test_one_learner_alone_is_a_central_run() -> None:
-    alone = replace(CATCH, shape=replace(CATCH.shape, learners=1))
-    central = replace(CATCH, shape=replace(CATCH.shape, learners=0))
-    assert_same(inline(alone), inline(central))
+    assert_same(inline(reshaped(CATCH, learners=1)), inline(reshaped(CATCH, learners=0)))
 
 
 @pytest.mark.slow
 def test_catch_is_learned_and_an_interrupted_run_is_saved(tmp_path: Path) -> None:
-    free = replace(
-        catch(1),
-        shape=replace(catch(1).shape, actors=1, learners=2, reduce="group"),
-        stop=colobus.StopRule(steps=150_000, until_score=0.9),
-    )
+    free = replace(grouped(catch(1)), stop=colobus.StopRule(steps=150_000, until_score=0.9))
 
     def interrupt(status: Any, active: Any) -> None:
         if status.version > 4:
@@ -137,10 +139,7 @@ def test_what_a_group_cannot_do_is_refused(name: str, words: dict[str, Any], sai
 
 ROUNDS = 8
 
-GROUP = replace(
-    catch(512 + ROUNDS * 512, deterministic=True),
-    shape=replace(catch(1).shape, actors=1, learners=2, reduce="group"),
-)
+GROUP = grouped(catch(512 + ROUNDS * 512, deterministic=True))
 
 SECONDS = 60.0
 """A bound for waiting, on a slow machine too."""
@@ -148,10 +147,7 @@ SECONDS = 60.0
 
 def place_group(ring: bool, lines: list[str] | None = None) -> Threads:
     """Return the group on threads of this process, joined by a ring if asked."""
-    games = open_games(GROUP)
-    start = begin(GROUP, games)
-    graph = make_graph(GROUP, start, None, patience=60.0, games=games, spread=ring)
-    return Threads(graph.build(), log=([] if lines is None else lines).append)
+    return place_threads(GROUP, [] if lines is None else lines, partial(make_graph, spread=ring))
 
 
 def learners(place: Threads) -> list[Learner]:
@@ -295,3 +291,94 @@ def test_a_process_that_stops_in_its_round_lets_the_other_go(
         assert learner.is_sound()
         assert learner.client.version == Version(0, 4)
     assert torch.equal(*(learner.client.flat.values for learner in pair))
+
+
+FEW = 4
+"""Rounds of the group that is compared with one program."""
+
+
+def with_small_minibatches(learners: int, normalise: bool) -> Experiment:
+    """Return a group whose rate does not follow what the learners find."""
+    base = grouped(catch(0, deterministic=True), learners, servers=2)
+    shape = base.shape
+    batch = shape.games * shape.length
+    algorithm = tuned(
+        base, minibatch=batch // 4, epochs=2, kl_adjust=1.0, normalise=normalise, gradient_clip=0.2
+    )
+    rounds = 512 // (learners * shape.games) * learners * shape.games + FEW * learners * batch
+    return replace(base, algorithm=algorithm, stop=replace(base.stop, steps=rounds))
+
+
+def moments_of(prepared: Sequence[Prepared], part: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return mean and deviation float32[2] over one minibatch of each learner."""
+    sums = [one.sums(index) for one, index in zip(prepared, part, strict=True)]
+    weight, first, second = reduce(torch.add, [each for each in sums if each is not None])
+    mean = first / weight
+    return torch.stack([mean, (second / weight - mean.square()).sqrt()]).float()
+
+
+def learned_by_hand(
+    experiment: Experiment, start: Start, batches: Sequence[Sequence[Batch]]
+) -> torch.Tensor:
+    """Return the parameters after all rounds.
+
+    Args:
+        experiment: settings of the group.
+        start: where it begins.
+        batches: of each round, one for each learner.
+    """
+    algorithm, seed = experiment.algorithm, experiment.seed
+    assert isinstance(algorithm, APPO)
+    ranks = range(experiment.shape.topology.replicas)
+    nets: list[Network] = [make_network(experiment, start) for _ in ranks]
+    flats = [FlatParameters(net) for net in nets]
+    optimizer, algorithm_state = Optimizer(flats[0].values, experiment.optimizer), algorithm.start()
+    steps, norms = start.steps, list[float]()
+    for number, batch_of in enumerate(batches):
+        prepared = [algorithm.prepare(nets[i], batch_of[i], algorithm_state) for i in ranks]
+        randoms = [generator(seed, "learner", i, 0, number) for i in ranks]
+        orders = [
+            [torch.randperm(prepared[i].size, generator=randoms[i]) for i in ranks]
+            for _ in range(algorithm.epochs)
+        ]
+        for order in orders:
+            cuts = [torch.split(own, algorithm.minibatch) for own in order]
+            for part in zip(*cuts, strict=True):
+                moment = moments_of(prepared, part) if algorithm.normalise else None
+                weighted, weights = list[torch.Tensor](), list[torch.Tensor]()
+                for i in ranks:
+                    flats[i].zero_gradients()
+                    minibatch = prepared[i].select(part[i], moment)
+                    torch.autograd.backward(algorithm.loss(nets[i], minibatch, algorithm_state)[0])
+                    weights.append(prepared[i].weight(part[i]))
+                    weighted.append(flats[i].gradients * weights[-1])
+                gradient = reduce(torch.add, weighted) / reduce(torch.add, weights)
+                norm = torch.linalg.vector_norm(gradient)
+                norms.append(float(norm))
+                if norm > algorithm.gradient_clip:
+                    gradient *= algorithm.gradient_clip / (norm + 1e-6)
+                optimizer.step(gradient, float(algorithm_state["learning_rate"]))
+                for i in ranks[1:]:
+                    flats[i].values.copy_(flats[0].values)
+        steps += sum(int(batch.fresh) for batch in batch_of)
+        algorithm.after(algorithm_state, {}, steps)
+    assert max(norms) > algorithm.gradient_clip  # some are clipped
+    return flats[0].values
+
+
+@pytest.mark.parametrize("learners", [2, 3])
+@pytest.mark.parametrize("normalise", [True, False])
+def test_learners_on_threads_are_one_program_bit_for_bit(learners: int, normalise: bool) -> None:
+    experiment = with_small_minibatches(learners, normalise)
+    games = open_games(experiment)
+    start = begin(experiment, games)
+    graph = make_graph(experiment, start, None, patience=60.0, games=games)
+    place = Threads(graph.build())
+    taken = [kept_batches(place.roles[f"replay-{rank}"]) for rank in range(learners)]
+    found = run_to_the_end(place)
+    assert found.version.number == FEW
+    assert found.status.steps == experiment.stop.steps
+    batches = list(zip(*(own[:FEW] for own in taken), strict=True))
+    want = learned_by_hand(experiment, start, batches)
+    assert torch.equal(found.parameters, want)
+    assert not torch.equal(want, FlatParameters(make_network(experiment, start)).values)

@@ -14,7 +14,7 @@ import pytest
 import colobus
 from colobus.cli.main import run as command
 from colobus.core.checkpoint import read_about
-from helpers.launching import CATCH, complete, finish, start, wait_until
+from helpers.launching import CATCH, complete, finish, refused, start, wait_until
 from helpers.launching import colobus as program
 
 QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
@@ -95,29 +95,22 @@ def test_the_same_command_begins_and_goes_on(
         (["--resume", "x"], "'x' is no run"),
     ],
 )
-def test_what_does_not_fit_the_run_is_one_line(
-    run: Path, more: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(words(run, *more)) == 2
-    assert line in capsys.readouterr().err
-    assert command(["train", "dba3c-catch", *words(run)[2:]]) == 2
-    assert f"--out {run}: is a run of catch, not of dba3c-catch" in capsys.readouterr().err
+def test_what_does_not_fit_the_run_is_one_line(run: Path, more: list[str], line: str) -> None:
+    assert line in refused(*words(run, *more))
+    err = refused("train", "dba3c-catch", *words(run)[2:])
+    assert f"--out {run}: is a run of catch, not of dba3c-catch" in err
 
 
-def test_a_strangers_folder_and_one_that_cannot_be_resumed(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_strangers_folder_and_one_that_cannot_be_resumed(run: Path) -> None:
     no_checkpoints(run)
-    assert command(["train", "--resume", str(run)]) == 2
-    err = capsys.readouterr().err
+    err = refused("train", "--resume", run)
     assert "ended before its first checkpoint, so it cannot be resumed: begin it anew" in err
     assert f"--resume-or-start --out {run}" in err
-    assert command(["train", "catch", "--out", str(run)]) == 2
-    assert "or begin that run anew with --resume-or-start" in capsys.readouterr().err
+    err = refused("train", "catch", "--out", run)
+    assert "or begin that run anew with --resume-or-start" in err
     (run / "config.json").unlink()
     (run / "thesis.tex").touch()
-    assert command(words(run)) == 2
-    assert "the folder is not empty" in capsys.readouterr().err
+    assert "the folder is not empty" in refused(*words(run))
     assert (run / "thesis.tex").exists()
 
 

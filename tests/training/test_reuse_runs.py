@@ -1,7 +1,9 @@
-"""Runs that use experience again: equal where they must be, they learn, and mistakes are named."""
+"""Runs that use experience again, or load it on threads: equal where they must be, they learn, and
+mistakes are named."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,18 +11,19 @@ from typing import Any
 import pytest
 import torch
 
+from colobus.core.checkpoint import newest_checkpoint
+from colobus.core.errors import RoleFailed
 from colobus.core.types import Version
 from colobus.experiment.check import check
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, ReuseSettings, Shape
-from colobus.roles.tracker import TrackerSettings
-from colobus.runtime.threads import Inline
+from colobus.roles.replay.minibatch_buffer import Loader
+from colobus.roles.tracker import Status, TrackerSettings
+from colobus.runtime.api import RoleState
 from colobus.training.run import train
-from colobus.training.start import begin
-from colobus.training.topology import make_graph
-from conftest import catch, tuned
+from conftest import catch, reshaped, tuned
 from helpers.launching import refused
-from helpers.outcomes import assert_same, inline, threads
+from helpers.outcomes import assert_same, inline, kept_batches, place_inline, threads
 
 CATCH = catch(512 + 10 * 512, deterministic=True)
 SEVERAL = replace(CATCH.shape, actors=4, games=4)
@@ -61,28 +64,14 @@ def test_several_queues_are_one_queue_bit_for_bit(queues: int) -> None:
     assert_same(inline(one), threads(several))
 
 
-def kept_batches(place: Inline) -> list[Any]:
-    """Return the list into which the batches of a run go from now on."""
-    batches: list[Any] = []
-    replay = place.roles["replay"]
-    sample = replay.sample
-
-    def keep() -> Any:
-        batches.append(sample())
-        return batches[-1]
-
-    replay.sample = keep
-    return batches
-
-
 @pytest.mark.slow
 def test_queues_draw_old_windows_of_their_own_actors() -> None:
     experiment = replace(
         CATCH, shape=replace(SEVERAL, replays=2), reuse=ReuseSettings(1.0, replay_slots=3)
     )
     assert_same(inline(experiment), threads(experiment))
-    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
-    batches = kept_batches(place)
+    place = place_inline(experiment)
+    batches = kept_batches(place.roles["replay"])
     for _ in range(6):
         place.wait(0.0)
     assert [int(batch.fresh) for batch in batches] == [512] * 6
@@ -125,7 +114,7 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
 def test_without_a_common_pace_no_actor_has_more_than_its_trajectories_in_flight() -> None:
     shape = Shape(actors=2, games=2, length=8, batch=24, in_flight=2, random_steps=64)
     experiment = replace(PRESETS["catch"], shape=shape, algorithm=tuned(CATCH, minibatch=24))
-    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
+    place = place_inline(experiment)
     queue = place.roles["replay"]
     first, second = (place.roles[f"actor-{i}"] for i in range(2))
     for _ in range(2):
@@ -173,6 +162,8 @@ REFUSED = {
     "dqn-pong --replays 2": "--replays 2 with a single learner: it has one replay buffer; add",
     "dba3c-catch --replays 2": "--replays 2: has an effect only without --workers",
     "catch --emulators 2": "--emulators 2: has an effect only in Atari games",
+    "dba3c-pong --loaders 1": "--loaders 1: has an effect only without --workers",
+    "apex-pong --loaders 1": "--loaders 1 with DQN: ",
     "pong --emulators 9": "--emulators 9 with --games 8: each thread needs a game; use at most 8",
     "catch --replay-proportion -1": "--replay-proportion -1: must be at least 0 and at most 64",
     "catch --buffer-batches 0": "--buffer-batches 0: must be at least 1 and at most 1,024",
@@ -188,8 +179,8 @@ def test_what_cannot_be_is_one_line(words: str, tmp_path: Path) -> None:
 
 def test_each_agent_of_a_game_has_windows() -> None:
     pair = replace(PRESETS["catch-pair"], deterministic=True, reuse=ReuseSettings(1.0, 3))
-    place = Inline(make_graph(pair, begin(pair), None, patience=0.0))
-    batches = kept_batches(place)
+    place = place_inline(pair)
+    batches = kept_batches(place.roles["replay"])
     for _ in range(4):
         place.wait(0.0)
     rows = pair.shape.actors * pair.shape.games * 2
@@ -210,8 +201,8 @@ def test_old_windows_of_separate_policies_stay_those_of_their_agent(batch: int) 
         deterministic=not batch,
     )
     check(pair)
-    place = Inline(make_graph(pair, begin(pair), None, patience=0.0))
-    batches = kept_batches(place)
+    place = place_inline(pair)
+    batches = kept_batches(place.roles["replay"])
     for _ in range(6):
         place.wait(0.0)
     agent_of: dict[bytes, int] = {}
@@ -233,3 +224,37 @@ def test_what_is_held_counts_as_memory() -> None:
     experiment: Experiment = replace(CATCH, reuse=ReuseSettings(0.5, 20, buffer_batches=3))
     assert buffer_bytes(CATCH, (10, 5)) == 0
     assert buffer_bytes(experiment, (10, 5)) == window * (20 * 8 + 2 * 16 * 1.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "reuse", [ReuseSettings(), REUSED["old windows"]], ids=["plain", "old windows"]
+)
+def test_loaders_change_no_bit(reuse: ReuseSettings) -> None:
+    experiment = replace(CATCH, reuse=reuse)
+    want = inline(experiment)
+    assert want.version == Version(0, 10)
+    for loaders in (1, 3):
+        assert_same(threads(reshaped(experiment, loaders=loaders)), want)
+
+
+def test_a_loader_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(loader: Loader) -> None:
+        raise ValueError("torn")
+
+    monkeypatch.setattr(Loader, "step", failing)
+    experiment = reshaped(CATCH, loaders=2)
+    with pytest.raises(RoleFailed, match=r"^loader-\d failed at test_reuse_runs\.py"):
+        train(experiment, tmp_path / "run", log=lambda _line: None)
+
+
+def test_an_interrupted_run_with_loaders_is_saved(tmp_path: Path) -> None:
+    def interrupt(status: Status, _: Sequence[RoleState]) -> None:
+        if status.version > 4:
+            raise KeyboardInterrupt
+
+    free = reshaped(catch(10_000_000), loaders=2)
+    result = train(free, tmp_path / "run", watch=interrupt, log=lambda _line: None)
+    assert result.interrupted
+    assert result.saved
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints")[1].steps == result.steps

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,19 +13,18 @@ import pytest
 import torch
 
 from colobus.algorithms.a3c import A3C
-from colobus.algorithms.dqn import DQN
 from colobus.core.checkpoint import list_checkpoints
 from colobus.core.errors import CannotWrite, ColobusError, Lost
 from colobus.core.types import Gradient, Params, Version
 from colobus.experiment.presets import PRESETS
-from colobus.experiment.settings import Experiment, ReplaySettings
+from colobus.experiment.settings import Experiment
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
 from colobus.roles.replay.buffer import write_arrays
 from colobus.roles.tracker import Status
 from colobus.training.run import train
 from colobus.training.saving import LearnerSaver, SliceSaver, aux_at, save_last
-from conftest import catch, stand_in
+from conftest import catch, dqn, often, reshaped, stand_in
 from helpers.launching import complete
 from helpers.unbroken import assert_same_run
 
@@ -246,15 +244,7 @@ FULL = "the replay buffer cannot be saved to it: No space left on device"
 
 def experiment(rounds: int = 8, patience: float = 60.0) -> Experiment:
     """Return deterministic DQN on Catch that saves as often as it can."""
-    base = catch(512 + rounds * 512)
-    tracker = replace(base.tracker, checkpoint_seconds=1e-9, keep_checkpoints=0, tensorboard=False)
-    return replace(
-        base,
-        algorithm=DQN(n=3, target_every=7, epsilon_steps=2_000, anneal_steps=3_000),
-        replay=ReplaySettings(capacity=900, minimum=200, windows=8, samples_per_insert=0.25),
-        tracker=replace(tracker, disk_patience=patience),
-        deterministic=True,
-    )
+    return often(dqn(catch(512 + rounds * 512)), deterministic=True, disk_patience=patience)
 
 
 class Disk:
@@ -330,8 +320,7 @@ def test_after_the_patience_the_run_ends_with_what_it_had_saved(tmp_path: Path, 
 def test_a_disk_that_hangs_for_longer_than_the_deadline_is_no_role_that_hangs(
     tmp_path: Path, disk: Disk
 ) -> None:
-    disk.slow, base = 9.0, experiment()
-    patient = replace(base, shape=replace(base.shape, deadline=8.0))
+    disk.slow, patient = 9.0, reshaped(experiment(), deadline=8.0)
     assert train(patient, tmp_path / "run", log=lambda _: None).saved
     assert disk.calls > 3
 

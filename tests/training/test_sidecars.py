@@ -99,6 +99,16 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(
     assert (run / "videos" / "follow.log").read_text() == ""
 
 
+class Near:
+    """Does here what is asked of a host."""
+
+    def __call__(self, words: Sequence[str], files: Mapping[str, bytes]) -> Done:
+        return Errander().run(words, files)
+
+    def close(self) -> None:
+        pass
+
+
 @pytest.mark.processes
 def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(tmp_path: Path) -> None:
     """The errands are done here; the second one is lost, and after the third its source is gone."""
@@ -108,21 +118,18 @@ def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(tmp_p
     sent: list[list[str]] = []
     results: list[Any] = []
 
-    class Near:
+    class Far(Near):
         def __call__(self, words: Sequence[str], files: Mapping[str, bytes]) -> Done:
             sent.append(sorted(Path(name).name for name in files))
             if len(sent) == 2:
                 raise Lost("its host is gone")
-            done = Errander().run(words, files)
+            done = super().__call__(words, files)
             for path in pair if len(sent) == 3 else []:
                 path.unlink()
             return done
 
-        def close(self) -> None:
-            pass
-
     wanted = Sidecars(evaluator=True, every=True)
-    with SidecarProcesses(run, wanted, results.append, lambda _: Near()) as sidecars:
+    with SidecarProcesses(run, wanted, results.append, lambda _: Far()) as sidecars:
         wait_until(lambda: len(results) == 1)
         add(run, experiment, 9)
         wait_until(lambda: len(results) == 2)
@@ -143,13 +150,6 @@ def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(tmp_p
 def test_what_one_that_is_apart_cannot_use_is_told(tmp_path: Path) -> None:
     write_run(tmp_path)
     (tmp_path / "checkpoints" / "00000007.safetensors").write_bytes(b"damaged")
-
-    class Near:
-        def __call__(self, words: Sequence[str], files: Mapping[str, bytes]) -> Done:
-            return Errander().run(words, files)
-
-        def close(self) -> None:
-            pass
 
     said = ""
     wanted = Sidecars(recorder=True)

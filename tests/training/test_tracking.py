@@ -17,6 +17,7 @@ from colobus.cli.main import run as command
 from colobus.core.files import read_lines
 from colobus.runs.curves import read_metrics
 from colobus.training.tracking import CLIENTS
+from helpers.launching import refused
 
 
 @pytest.fixture(autouse=True)
@@ -172,15 +173,11 @@ def test_stdout_stays_json(client: Client, capsys: pytest.CaptureFixture[str]) -
     assert f"--resume run --steps {2 * client.lines[-1][0]} --track {client.__name__}" in said.err
 
 
-def test_a_tracker_that_is_not_there_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tracker_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in CLIENTS:
         monkeypatch.setitem(sys.modules, name, None)
-        assert command(["train", "catch", "--track", name]) == 2
-        said = capsys.readouterr().err
+        said = refused("train", "catch", "--track", name)
         assert said.endswith(f"; install it with: pip install 'colobus[{name}]'\n")
-        assert said.count("\n") == 1
     unknown: Any = "neptune"
     with pytest.raises(colobus.ColobusError, match="must be one of wandb, trackio, mlflow"):
         colobus.train("catch", track=unknown)

@@ -23,6 +23,7 @@ from colobus.training.start import begin, make_network
 from colobus.training.topology import make_graph
 from colobus.training.warm import read_weights
 from helpers import gym_toys
+from helpers.launching import refused
 
 QUIET: dict[str, Any] = {"tensorboard": False, "progress": False, "log": lambda _line: None}
 
@@ -181,23 +182,18 @@ def test_any_algorithm_begins_with_the_weights_of_its_own(tmp_path: Path, name: 
     assert all(torch.equal(named[key], values) for key, values in of(run).items())
 
 
-def test_what_does_not_fit_is_one_line(
-    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_fit_is_one_line(source: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(ColobusError, match=r"its agent sees 2 numbers, this run's environment sh"):
         colobus.train(make_env=Wider, out=run, from_run=source, **QUIET)
-    words = ["train", "--from", str(source), "--no-finish", "--out", str(run)]
-    assert command([*words, "--width", "32"]) == 2
-    err = capsys.readouterr().err
+    err = refused("train", "--from", source, "--no-finish", "--out", run, "--width", 32)
     assert "does not fit: torso." in err
     assert err.endswith("; leave out --width\n")
-    assert command(["train", "--resume", str(source), "--lr", "0.003"]) == 2
-    assert "--from begins a new run with these weights" in capsys.readouterr().err
-    assert command(["train", "--resume", str(source), "--from", str(source)]) == 2
-    assert "has an effect only in a new run" in capsys.readouterr().err
-    assert command(["train", "catch", "--from", "zoo:nothing"]) == 2
-    assert "there is no such agent" in capsys.readouterr().err
-    assert command(["train", "catch", "--from", str(tmp_path / "nowhere")]) == 2
-    assert "is no run" in capsys.readouterr().err
+    for words, said in (
+        (["--resume", source, "--lr", 0.003], "--from begins a new run with these weights"),
+        (["--resume", source, "--from", source], "has an effect only in a new run"),
+        (["catch", "--from", "zoo:nothing"], "there is no such agent"),
+        (["catch", "--from", tmp_path / "nowhere"], "is no run"),
+    ):
+        assert said in refused("train", *words)
     assert not run.exists()
