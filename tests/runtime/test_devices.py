@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 import colobus
-from colobus.algorithms.pqn import PQN
 from colobus.core.errors import ColobusError
 from colobus.experiment.memory import check_limits
 from colobus.experiment.presets import PRESETS
@@ -33,7 +31,7 @@ from colobus.runtime.devices import (
     is_gpu,
     place,
 )
-from conftest import short_pong, tuned
+from conftest import reshaped, short_pong, tuned
 from helpers.launching import refused
 from helpers.tapes import taped as taped
 
@@ -80,17 +78,14 @@ def test_graphs_are_of_a_gpu(two_gpus: None) -> None:
     assert not place(Devices("cpu", "cuda")).cuda_graphs
 
 
-@pytest.mark.parametrize("name", ["gamma", "lam"])
-def test_numbers_that_move_are_not_recorded(name: str) -> None:
-    end: dict[str, Any] = {f"{name}_end": 0.9}
-    assert not PQN(**end).fits_cuda_graph
-    assert PRESETS["pqn-catch"].algorithm.fits_cuda_graph
-
-
-def test_a_weight_of_munchausens_term_that_moves_is_not_recorded() -> None:
-    base = PRESETS["dqn-pong"]
-    assert not tuned(base, munchausen_end=0.9).fits_cuda_graph
+@pytest.mark.parametrize(
+    ("preset", "moves"),
+    [("pqn-catch", "gamma_end"), ("pqn-catch", "lam_end"), ("dqn-pong", "munchausen_end")],
+)
+def test_numbers_that_move_are_not_recorded(preset: str, moves: str) -> None:
+    base = PRESETS[preset]
     assert base.algorithm.fits_cuda_graph
+    assert not tuned(base, **{moves: 0.9}).fits_cuda_graph
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:", "cuda:x", "cuda:1000", "meta", "CUDA"])
@@ -139,8 +134,7 @@ def test_each_learner_of_a_group_has_the_next_gpu() -> None:
 
 
 def group(learners: int) -> Experiment:
-    base = PRESETS["catch"]
-    return replace(base, shape=replace(base.shape, learners=learners, reduce="group"))
+    return reshaped(PRESETS["catch"], learners=learners, reduce="group")
 
 
 def test_a_group_has_no_more_learners_than_gpus(

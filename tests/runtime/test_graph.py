@@ -14,7 +14,7 @@ from colobus.runtime.graph import Handle, RoleGraph
 from colobus.runtime.groups import Room, actors_of_queues, group_processes, spread_groups
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
-from conftest import catch, distributed_catch, short_pong
+from conftest import catch, distributed_catch, reshaped, short_pong
 
 WORKERS = ("tracker", "server-0", "worker-0", "worker-2")
 
@@ -134,8 +134,7 @@ def queues(experiment: Experiment, per_process: int = 1) -> dict[str, tuple[str,
 
 
 def with_queues(actors: int, replays: int) -> Experiment:
-    base = catch(1000)
-    return replace(base, shape=replace(base.shape, actors=actors, replays=replays))
+    return reshaped(catch(1000), actors=actors, replays=replays)
 
 
 def test_each_queue_has_the_processes_of_its_actors() -> None:
@@ -206,9 +205,7 @@ def test_a_process_of_two_groups_has_one_host() -> None:
 
 
 def test_each_learner_of_a_group_shares_a_host_with_its_actors() -> None:
-    base = catch(1000)
-    shape = replace(base.shape, actors=2, learners=2, reduce="group")
-    experiment = replace(base, shape=shape)
+    experiment = reshaped(catch(1000), actors=2, learners=2, reduce="group")
     graph = make_graph(experiment, begin(experiment), None, spread=True)
     specs = group_processes(graph, 1)
     learners = actors_of_queues(graph, specs, "learner")

@@ -15,7 +15,7 @@ import pytest
 
 from colobus.cli.show import imagined_start
 from colobus.core.errors import Closed, ColobusError, Deadline, RoleFailed
-from colobus.core.timing import Condition, wait_for
+from colobus.core.timing import Clock, Condition, wait_for
 from colobus.core.types import Call, Remote, Request, Wait
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
@@ -83,25 +83,20 @@ def threads(experiment: Experiment) -> Outcome:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "experiment",
+    ("experiment", "per_process"),
     [
-        distributed_catch(20),
-        distributed_catch(12, workers=3, servers=3),
-        catch(6000, deterministic=True),
+        (distributed_catch(20), 1),
+        (distributed_catch(12, workers=3, servers=3), 1),
+        (distributed_catch(10, workers=3), 2),
+        (catch(6000, deterministic=True), 1),
     ],
-    ids=["workers", "three workers", "central"],
+    ids=["workers", "three workers", "workers that share a process", "central"],
 )
-def test_a_run_on_role_hosts_is_the_same_run(experiment: Experiment) -> None:
+def test_a_run_on_role_hosts_is_the_same_run(experiment: Experiment, per_process: int) -> None:
     expected = inline(experiment)
     assert_same(threads(experiment), expected)
-    assert_same(
-        on_hosts(experiment), expected._replace(algorithm_state={})
-    )  # the learner's own stays there
-
-
-def test_workers_may_share_a_process() -> None:
-    experiment = distributed_catch(10, workers=3)
-    assert_same(on_hosts(experiment, per_process=2), inline(experiment))
+    found = on_hosts(experiment, per_process)
+    assert_same(found, expected._replace(algorithm_state={}))  # the learner's own stays there
 
 
 def test_a_learner_has_one_call_to_each_server_a_round() -> None:
@@ -171,19 +166,26 @@ class Shop:
         pass
 
 
-def shops(stock: int) -> Callable[[], RoleGraph]:
+def only(role: str, cls: Any, *given: Any) -> Callable[[], RoleGraph]:
+    """Return what makes a graph of one role."""
+
     def make() -> RoleGraph:
         graph = RoleGraph()
-        graph.add("shop", "server", "main", Shop, stock)
+        graph.add(role, "server", "main", cls, *given)
         return graph
 
     return make
 
 
-def test_a_call_crosses_with_its_arguments_and_its_answer() -> None:
+def hosting(role: str, cls: Any, *given: Any, incarnation: int = 0) -> RoleHost:
+    """Return a host on which this one role has begun."""
     host = RoleHost(dial)
-    host.begin(3, shops(10), ["shop"], {}, 60.0)
-    shop: Any = Remote(dial(host), 3, "shop")
+    host.begin(incarnation, only(role, cls, *given), [role], {}, 60.0)
+    return host
+
+
+def test_a_call_crosses_with_its_arguments_and_its_answer() -> None:
+    shop: Any = Remote(dial(hosting("shop", Shop, 10, incarnation=3)), 3, "shop")
     assert [shop.sell(), shop.sell(count=4), shop.sell(2)] == [9, 5, 3]
 
 
@@ -202,13 +204,12 @@ class Street:
 
 def test_a_role_calls_the_process_that_took_the_place_of_a_lost_one() -> None:
     def make() -> RoleGraph:
-        graph = shops(10)()
+        graph = only("shop", Shop, 10)()
         graph.add("street", "server", "elsewhere", Street, stand_in(Handle("shop")))
         return graph
 
-    old, new, host = RoleHost(dial), RoleHost(dial), RoleHost(dial)
-    old.begin(2, make, ["shop"], {}, 60.0)
-    new.begin(2, shops(50), ["shop"], {}, 60.0)
+    old, new = (hosting("shop", Shop, stock, incarnation=2) for stock in (10, 50))
+    host = RoleHost(dial)
     host.begin(2, make, ["street"], {"shop": old}, 60.0)
     street: Any = Remote(dial(host), 2, "street")
     assert street.buy() == 9
@@ -219,9 +220,7 @@ def test_a_role_calls_the_process_that_took_the_place_of_a_lost_one() -> None:
 
 
 def test_what_a_role_refuses_arrives_as_it_was_said_and_a_mistake_names_the_role() -> None:
-    host = RoleHost(dial)
-    host.begin(0, shops(1), ["shop"], {}, 60.0)
-    shop: Any = Remote(dial(host), 0, "shop")
+    shop: Any = Remote(dial(hosting("shop", Shop, 1)), 0, "shop")
     with pytest.raises(ColobusError, match=r"^not today$"):
         shop.refuse()
     with pytest.raises(RoleFailed) as caught:
@@ -233,8 +232,7 @@ def test_what_a_role_refuses_arrives_as_it_was_said_and_a_mistake_names_the_role
 
 
 def test_a_call_of_an_earlier_epoch_is_refused_and_one_of_a_later_epoch_waits() -> None:
-    host = RoleHost(dial)
-    host.begin(1, shops(10), ["shop"], {}, 60.0)
+    host = hosting("shop", Shop, 10, incarnation=1)
     old: Any = Remote(dial(host), 0, "shop")
     with pytest.raises(Closed):
         old.sell()
@@ -244,10 +242,10 @@ def test_a_call_of_an_earlier_epoch_is_refused_and_one_of_a_later_epoch_waits() 
     early.start()
     early.join(0.1)
     assert sold == []
-    host.begin(2, shops(50), ["shop"], {}, 60.0)
+    host.begin(2, only("shop", Shop, 50), ["shop"], {}, 60.0)
     early.join(30)
     assert sold == [49]
-    host.begin(1, shops(10), ["shop"], {}, 60.0)  # came late: nothing is undone
+    host.begin(1, only("shop", Shop, 10), ["shop"], {}, 60.0)  # came late: nothing is undone
     assert new.sell() == 48
 
 
@@ -282,14 +280,7 @@ class Door:
 @pytest.mark.parametrize("size", [100, 101])
 def test_calls_that_wait_hold_no_threads(size: int) -> None:
     """A hundred calls wait for one another on two threads; for one more they wait in vain."""
-
-    def make() -> RoleGraph:
-        graph = RoleGraph()
-        graph.add("door", "server", "main", Door, size, 0.2 if size > 100 else 60.0)
-        return graph
-
-    host = RoleHost(dial)
-    host.begin(0, make, ["door"], {}, 60.0)
+    host = hosting("door", Door, size, 0.2 if size > 100 else 60.0)
 
     async def all_enter() -> list[Any]:
         with ThreadPoolExecutor(2) as threads:
@@ -306,10 +297,7 @@ def test_calls_that_wait_hold_no_threads(size: int) -> None:
 
 
 def test_a_call_that_waits_ends_when_the_run_stops() -> None:
-    graph = RoleGraph()
-    graph.add("door", "server", "main", Door, 2, 60.0)
-    host = RoleHost(dial)
-    host.begin(0, lambda: graph, ["door"], {}, 60.0)
+    host = hosting("door", Door, 2, 60.0)
 
     async def enter() -> None:
         with ThreadPoolExecutor(1) as threads:
@@ -358,8 +346,6 @@ class Worker:
     """Active: fails at its third step."""
 
     def __init__(self) -> None:
-        from colobus.core.timing import Clock
-
         self.name, self.clock, self.finished = "worker", Clock(), False
 
     def step(self) -> None:
@@ -369,13 +355,7 @@ class Worker:
 
 
 def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
-    def make() -> RoleGraph:
-        graph = RoleGraph()
-        graph.add("worker", "learner", "main", Worker)
-        return graph
-
-    host = RoleHost(dial)
-    host.begin(0, make, ["worker"], {}, 60.0)
+    host = hosting("worker", Worker)
     until = time.monotonic() + LONG
     while host.heartbeat().failure is None:
         assert time.monotonic() < until

@@ -1,7 +1,8 @@
-"""How much memory there is, read from files as Linux writes them."""
+"""How much memory and how many cores there are, read from files as Linux writes them."""
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from colobus.runtime.system import available_memory
+from colobus.runtime.system import available_memory, usable_cores
 
 MEMINFO = "MemTotal:       24684956 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\n"
 FREE = 20_000_000 * 1024
@@ -83,6 +84,52 @@ def test_this_machine_tells() -> None:
     free = available_memory()
     assert free is not None
     assert 2**20 < free < 2**50
+
+
+V1 = "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs"
+
+
+@pytest.mark.parametrize(
+    ("files", "want"),
+    [
+        ({}, 12),
+        ({"proc/self/cgroup": "0::/\n"}, 12),
+        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, 12),
+        ({"sys/fs/cgroup/cpu.max": "400000 100000\n"}, 4),
+        ({"sys/fs/cgroup/cpu.max": "350000 100000\n"}, 3),
+        ({"sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
+        ({"sys/fs/cgroup/cpu.max": "9000000 100000\n"}, 12),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
+                "sys/fs/cgroup/a/cpu.max": "500000 100000\n",
+            },
+            5,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
+                f"{V1}_quota_us": "200000\n",
+                f"{V1}_period_us": "100000\n",
+            },
+            2,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
+                f"{V1}_quota_us": "-1\n",
+                f"{V1}_period_us": "100000\n",
+            },
+            12,
+        ),
+    ],
+)
+def test_affinity_and_control_groups_limit_the_cores(
+    files: dict[str, str], want: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
+    assert usable_cores(write(tmp_path, {"proc/self/cgroup": "0::/\n"} | files)) == want
 
 
 FAULTS = """

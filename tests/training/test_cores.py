@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +21,6 @@ from colobus.experiment.presets import PRESETS, preset
 from colobus.nets.config import NetworkSettings
 from colobus.roles.actor import Actor
 from colobus.roles.learner import Learner
-from colobus.runtime.system import usable_cores
 from colobus.runtime.threads import Inline, Threads
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
@@ -210,57 +207,3 @@ def test_a_machine_that_would_lie_idle_is_named() -> None:
     assert "--cores all" in idle(PRESETS["dqn-pong"], 16, gpu=True)
     own = replace(pong, network=NetworkSettings(own_torso="my_module:torso"))
     assert idle(own, 16)
-
-
-def limited(root: Path, files: dict[str, str]) -> int:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return usable_cores(root)
-
-
-V1 = "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs"
-
-
-@pytest.mark.parametrize(
-    ("files", "want"),
-    [
-        ({}, 12),
-        ({"proc/self/cgroup": "0::/\n"}, 12),
-        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, 12),
-        ({"sys/fs/cgroup/cpu.max": "400000 100000\n"}, 4),
-        ({"sys/fs/cgroup/cpu.max": "350000 100000\n"}, 3),
-        ({"sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
-        ({"sys/fs/cgroup/cpu.max": "9000000 100000\n"}, 12),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b\n",
-                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
-                "sys/fs/cgroup/a/cpu.max": "500000 100000\n",
-            },
-            5,
-        ),
-        (
-            {
-                "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
-                f"{V1}_quota_us": "200000\n",
-                f"{V1}_period_us": "100000\n",
-            },
-            2,
-        ),
-        (
-            {
-                "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
-                f"{V1}_quota_us": "-1\n",
-                f"{V1}_period_us": "100000\n",
-            },
-            12,
-        ),
-    ],
-)
-def test_affinity_and_control_groups_limit_the_cores(
-    files: dict[str, str], want: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
-    assert limited(tmp_path, {"proc/self/cgroup": "0::/\n"} | files) == want

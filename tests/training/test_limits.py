@@ -22,7 +22,7 @@ from colobus.ops.flat import Layout
 from colobus.runtime.groups import Cluster, group_processes
 from colobus.training.start import make_network
 from colobus.training.topology import make_graph
-from conftest import catch
+from conftest import catch, reshaped
 
 
 @pytest.mark.parametrize("name", ["pong", "catch", "dba3c-catch", "apex-pong", "pqn-pong"])
@@ -51,7 +51,7 @@ def test_what_does_not_fit_names_the_largest_part_and_its_flags(
     base = PRESETS["pong"]
     monkeypatch.setattr(limits, "available_memory", lambda: 2**31)
     check_limits(base)
-    wide = replace(base, shape=replace(base.shape, random_steps=10**7))
+    wide = reshaped(base, random_steps=10**7)
     with pytest.raises(ColobusError, match=r"most of it for input statistics, .*--random-steps"):
         check_limits(wide)
     check_limits(wide, Cluster("10.0.0.1:6379"))  # in the processes of a cluster
@@ -63,17 +63,13 @@ def test_what_does_not_fit_names_the_largest_part_and_its_flags(
 
 
 def test_more_servers_than_parts_of_the_network_are_refused() -> None:
-    experiment = catch(1000)
-    few = replace(
-        experiment,
-        network=replace(experiment.network, width=1, stack=1),
-        shape=replace(experiment.shape, servers=32),
-    )
+    experiment = reshaped(catch(1000), servers=32)
+    few = replace(experiment, network=replace(experiment.network, width=1, stack=1))
     most = Layout(imagined_network(few)).size // 64
     for cluster in (None, Cluster(), Cluster("10.0.0.1:6379")):
         with pytest.raises(ColobusError, match=rf"^--servers 32: .* enough for {most}; "):
             check_limits(few, cluster)
-    check_limits(replace(few, shape=replace(few.shape, servers=most)))
+    check_limits(reshaped(few, servers=most))
 
 
 def test_threads_and_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,19 +85,17 @@ def test_threads_and_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
         check_limits(catch(1000))
 
 
-APART = replace(PRESETS["gorila-catch"].shape, workers=0, learners=2, actors=3, replays=2)
-QUEUES = replace(catch(1000).shape, actors=4, replays=2)
-GROUP = replace(catch(1000).shape, learners=2, reduce="group")
+APART = {"workers": 0, "learners": 2, "actors": 3, "replays": 2}
 
 
 @pytest.mark.parametrize(
     "experiment",
     [
         catch(1000),
-        replace(catch(1000), shape=QUEUES),
+        reshaped(catch(1000), actors=4, replays=2),
         PRESETS["dba3c-catch"],
-        replace(PRESETS["gorila-catch"], shape=APART),
-        replace(catch(1000), shape=GROUP),
+        reshaped(PRESETS["gorila-catch"], **APART),
+        reshaped(catch(1000), learners=2, reduce="group"),
     ],
     ids=["central", "queues", "workers", "separate", "group"],
 )
@@ -116,8 +110,7 @@ def test_processes_are_counted_as_they_will_be(experiment: Experiment, per_proce
 
 def test_memory_is_checked_before_a_run_on_ray_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    base = PRESETS["dba3c-catch"]
-    many = replace(base, shape=replace(base.shape, workers=60))
+    many = reshaped(PRESETS["dba3c-catch"], workers=60)
     monkeypatch.setattr(limits, "available_memory", lambda: 2**33)
     check_limits(many)  # on threads
     check_limits(many, Cluster(per_process=20))
@@ -132,8 +125,7 @@ def test_memory_is_checked_before_a_run_on_ray_too(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_resume_needs_processes_that_play_the_games_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    base = PRESETS["pong"]
-    many = replace(base, shape=replace(base.shape, actors=100, games=1))
+    many = reshaped(PRESETS["pong"], actors=100, games=1)
     monkeypatch.setattr(limits, "available_memory", lambda: 3 * 2**30)
     monkeypatch.setattr(limits, "available_threads", lambda: 10**6)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (128, 128))
