@@ -35,6 +35,7 @@ from helpers.players import (
     Waiting,
     make_agent,
     memory_reader,
+    played_by_hand,
     raw_step,
     raw_vector,
 )
@@ -140,18 +141,10 @@ def test_scores_are_those_of_games_played_one_by_one(monkeypatch: pytest.MonkeyP
     evaluation = evaluate(agent, "noop", episodes=8, seed=3)
     settings = PROTOCOLS["noop"].settings(BREAKOUT)
     quotas = share_out(8, evaluator.SIDE_BY_SIDE)
-    played = []
+    played: list[PlayedGame] = []
     for seed, quota in zip(game_seeds(3, "evaluation", len(quotas)), quotas, strict=True):
         game = AleGame(settings, int(seed))
-        for _ in range(quota):
-            stack = np.zeros((4, 42, 42), dtype=np.uint8)
-            stack[-1] = game.reset()
-            score, steps, over = 0.0, 0, False
-            while not over:
-                step = game.step(int(agent.act(stack)))
-                stack = np.concatenate([stack[1:], step.frame[None]])
-                score, steps, over = score + step.reward, steps + 1, step.over
-            played.append(PlayedGame(score, steps, step.truncated))
+        played += [played_by_hand(agent, game) for _ in range(quota)]
     assert sorted(evaluation.games) == sorted(played)
     assert len(set(evaluation.lengths)) > 3
     assert max(evaluation.scores) > 1

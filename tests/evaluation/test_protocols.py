@@ -52,6 +52,7 @@ def test_a_frame_limit_alone_suits_catch() -> None:
 
 
 FOUR = ("NOOP", "FIRE", "RIGHT", "LEFT")
+TWO = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
 
 
 def evaluation(games: list[PlayedGame], episodes: int | None = None, **changes: Any) -> Evaluation:
@@ -142,8 +143,7 @@ def test_lines_tell_the_whole_protocol_and_every_score() -> None:
 
 
 def test_saved_as_json(tmp_path: Path) -> None:
-    games = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
-    path = evaluation(games).save(tmp_path)
+    path = evaluation(TWO).save(tmp_path)
     assert path == tmp_path / "eval" / "1234567-sticky-2-greedy-seed11.json"
     assert path == evaluation_file(tmp_path, 1_234_567, "sticky", 2, "greedy", 11)
     data = json.loads(path.read_text())
@@ -206,18 +206,17 @@ def test_interrupted_before_the_first_game() -> None:
 
 def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
     """Another number of games, policy, seed or result is another file; the same one is the same."""
-    games = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
-    first = evaluation(games).save(tmp_path)
+    first = evaluation(TWO).save(tmp_path)
     before = first.read_bytes()
-    assert evaluation(games).save(tmp_path) == first
+    assert evaluation(TWO).save(tmp_path) == first
     others = [
-        evaluation(games[:1]).save(tmp_path),
-        evaluation(games, policy="sampled").save(tmp_path),
-        evaluation(games, seed=12).save(tmp_path),
-        evaluation(games[::-1]).save(tmp_path),  # as by another version
-        evaluation(games, version=Version(3, 77)).save(tmp_path),  # after a resume
-        evaluation(games[:1], episodes=2).save(tmp_path),
-        evaluation(games[1:], episodes=2).save(tmp_path),
+        evaluation(TWO[:1]).save(tmp_path),
+        evaluation(TWO, policy="sampled").save(tmp_path),
+        evaluation(TWO, seed=12).save(tmp_path),
+        evaluation(TWO[::-1]).save(tmp_path),  # as by another version
+        evaluation(TWO, version=Version(3, 77)).save(tmp_path),  # after a resume
+        evaluation(TWO[:1], episodes=2).save(tmp_path),
+        evaluation(TWO[1:], episodes=2).save(tmp_path),
     ]
     assert [path.stem.removeprefix("1234567-sticky-") for path in others] == [
         "1-greedy-seed11",
@@ -236,11 +235,10 @@ def test_which_evaluations_are_there(tmp_path: Path) -> None:
     def has(steps: int, episodes: int, seed: int = 11) -> bool:
         return has_evaluation(tmp_path, steps, "sticky", episodes, seed)
 
-    games = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
     assert not has(1_234_567, 2)
-    evaluation(games, episodes=50).save(tmp_path)  # interrupted
+    evaluation(TWO, episodes=50).save(tmp_path)  # interrupted
     assert not has(1_234_567, 2)
-    evaluation(games).save(tmp_path)
+    evaluation(TWO).save(tmp_path)
     assert [has(1_234_567, 2), has(1_234_567, 1), has(1_234_567, 3)] == [True, True, False]
     assert [has(234_567, 2), has(1_234_567, 2, seed=1)] == [False, False]
     (tmp_path / "eval" / "99-sticky.json").write_text("{}")  # of version 0.1
@@ -258,9 +256,8 @@ def test_which_evaluations_are_there(tmp_path: Path) -> None:
 def test_fire_at_reset_is_said_and_takes_the_place_of_a_noop(
     names: tuple[str, ...], pressed: bool, said: str
 ) -> None:
-    games = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
     settings = PROTOCOLS["noop"].settings(GameSettings(game="breakout", fire_at_reset=pressed))
-    got = evaluation(games, protocol=PROTOCOLS["noop"], settings=settings, action_names=names)
+    got = evaluation(TWO, protocol=PROTOCOLS["noop"], settings=settings, action_names=names)
     text = "\n".join(got.lines())
     assert [part for part in said.split("|") if part not in text] == []
     data = got.as_dict()

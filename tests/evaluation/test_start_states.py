@@ -31,7 +31,7 @@ from colobus.evaluation.start_states import (
     write_starts,
 )
 from helpers.launching import refused
-from helpers.players import CATCH, Clock, Scripted, Waiting, make_agent, write_run
+from helpers.players import CATCH, Clock, Scripted, Waiting, make_agent, played_by_hand, write_run
 
 pytestmark = pytest.mark.slow
 
@@ -177,13 +177,8 @@ def test_the_first_stack_is_what_was_seen_before_the_start(
 def by_hand(agent: Scripted, starts: StartStates, number: int, settings: GameSettings) -> Any:
     """Play one game from a start, one step after another."""
     game = AleGame(settings, 99)
-    stack = game.replay(starts.states[number], starts.actions[number])[-agent.stack :]
-    score, steps, over = 0.0, 0, False
-    while not over:
-        step = game.step(int(agent.act(stack)))
-        stack = np.concatenate([stack[1:], step.frame[None]])
-        score, steps, over = score + step.reward, steps + 1, step.over
-    return score, steps, step.truncated, 0
+    seen = game.replay(starts.states[number], starts.actions[number])
+    return played_by_hand(agent, game, seen[-agent.stack :])
 
 
 def test_each_start_is_played_once_and_only_later_rewards_count(

@@ -38,6 +38,7 @@ from helpers.players import (
     make_agent,
     make_checkpoint,
     make_experiment,
+    played_by_hand,
     write_run,
 )
 
@@ -103,12 +104,7 @@ def test_a_film_of_several_games_begins_another_when_one_is_over(tmp_path: Path)
     shown: list[Bytes] = []
     game = AleGame(settings, int(game_seeds(1, "film", 1)[0]))
     while len(shown) < 240:
-        stack = np.zeros((4, 42, 42), dtype=np.uint8)
-        stack[-1] = game.reset(shown.append)
-        over = False
-        while not over and len(shown) < 240:
-            step = game.step(int(agent.act(stack)), shown.append)
-            stack, over = np.concatenate([stack[1:], step.frame[None]]), step.over
+        played_by_hand(agent, game, None, shown, 240)
     pictures, _ = decoded(film.path)
     np.testing.assert_array_equal(pictures, enlarged(shown))
 

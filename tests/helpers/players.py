@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -22,6 +23,7 @@ from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings, rom_of
 from colobus.envs.make import action_names, frame_shape, masks, planes
 from colobus.evaluation.agent import Agent, PolicyName
+from colobus.evaluation.protocols import PlayedGame
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network, NetworkSettings
 from colobus.runs.config import Config, write_config
@@ -183,22 +185,38 @@ def decoded(path: Path) -> tuple[Bytes, float]:
         return np.stack(pictures), len(pictures) / ((film.duration or 0) / av.time_base)
 
 
+def played_by_hand(
+    agent: Agent,
+    game: AleGame,
+    stack: Bytes | None = None,
+    shown: list[Bytes] | None = None,
+    pictures: float = math.inf,
+) -> PlayedGame:
+    """Play one game step by step; it begins anew unless there is a stack, uint8[K, H, W].
+
+    The emulator's pictures go into ``shown``; the game is left when there are enough.
+    """
+    shown = [] if shown is None else shown
+    if stack is None:
+        stack = np.zeros((4, 42, 42), dtype=np.uint8)
+        stack[-1] = game.reset(shown.append)
+    score, steps, over, cut = 0.0, 0, False, False
+    while len(shown) < pictures and not over:
+        step = game.step(int(agent.act(stack)), shown.append)
+        stack = np.concatenate([stack[1:], step.frame[None]])
+        score, steps, over, cut = score + step.reward, steps + 1, step.over, step.truncated
+    return PlayedGame(score, steps, cut)
+
+
 @lru_cache
 def filmed_by_hand(
     settings: GameSettings, pictures: int, seed: int = 1
 ) -> tuple[list[Bytes], float, int]:
     """Play the game of a film with `Scripted`; return the emulator's pictures, score and steps."""
-    agent = Scripted(settings)
-    game = AleGame(settings, int(game_seeds(seed, "film", 1)[0]))
     shown: list[Bytes] = []
-    stack = np.zeros((4, 42, 42), dtype=np.uint8)
-    stack[-1] = game.reset(shown.append)
-    score, steps, over = 0.0, 0, False
-    while len(shown) < pictures and not over:
-        step = game.step(int(agent.act(stack)), shown.append)
-        stack = np.concatenate([stack[1:], step.frame[None]])
-        score, steps, over = score + step.reward, steps + 1, step.over
-    return shown, score, steps
+    game = AleGame(settings, int(game_seeds(seed, "film", 1)[0]))
+    played = played_by_hand(Scripted(settings), game, None, shown, pictures)
+    return shown, played.score, played.steps
 
 
 class Clock(Scripted):

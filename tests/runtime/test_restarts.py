@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from colobus.algorithms.a3c import A3C
 from colobus.core.errors import RoleFailed
 from colobus.core.types import Gradient, Version
 from colobus.envs.catch import CatchGames
@@ -25,7 +24,6 @@ from helpers.outcomes import (
     Outcome,
     assert_same,
     equal,
-    inline,
     place_threads,
     run_to_the_end,
     threads,
@@ -47,35 +45,26 @@ def fail_once(function: Any, at: int, error: str) -> Any:
     return called
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["loss", "push", "pull"])
-def test_a_learner_that_raises_is_restarted_and_the_run_ends_as_if_nothing_had_been(
-    monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    experiment = distributed_catch(20, workers=3)
-    oracle = inline(experiment)
-    kind: Any = A3C if where == "loss" else ParameterServer
-    monkeypatch.setattr(kind, where, fail_once(getattr(kind, where), 31, "by accident"))
+WORKERS = distributed_catch(20, workers=3)
+
+
+def with_an_error(
+    monkeypatch: pytest.MonkeyPatch, experiment: Experiment, who: str, kind: Any, name: str, at: int
+) -> Outcome:
+    """Run an experiment in which a method raises once; one line says of whom, and that is all."""
+    monkeypatch.setattr(kind, name, fail_once(getattr(kind, name), at, "by accident"))
     lines: list[str] = []
     found = run_to_the_end(place_threads(experiment, lines))
-    assert len(lines) == 1
-    assert lines[0].startswith("learner-")
-    assert lines[0].endswith(": RuntimeError: by accident; restarted (1 of 5)")
-    assert found.version == Version(0, 20)
-    assert_same(oracle, found)
+    (line,) = lines
+    assert line.startswith(who)
+    assert line.endswith(": RuntimeError: by accident; restarted (1 of 5)")
+    return found
 
 
 def test_an_actor_that_raises_is_restarted_and_its_worker_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    experiment = distributed_catch(20, workers=3)
-    step: Any = CatchGames.step
-    monkeypatch.setattr(CatchGames, "step", fail_once(step, 300, "the emulator is gone"))
-    lines: list[str] = []
-    found = run_to_the_end(place_threads(experiment, lines))
-    assert len(lines) == 1
-    assert lines[0].startswith("actor-")
-    assert "RuntimeError: the emulator is gone; restarted (1 of 5)" in lines[0]
+    found = with_an_error(monkeypatch, WORKERS, "actor-", CatchGames, "step", 300)
     assert found.version == Version(0, 20)
     assert found.status.steps == 504 + 20 * 3 * 72  # the lost trajectory was played anew
     assert found.status.workers is not None
@@ -86,6 +75,7 @@ CENTRAL = catch(504 + 10 * 512, deterministic=True)
 """One learner, whose rounds have several minibatches."""
 
 RUNS: dict[str, Experiment] = {
+    "workers": WORKERS,
     "appo": CENTRAL,
     "three servers": reshaped(CENTRAL, servers=3),
     "broadcast": reshaped(CENTRAL, servers=2, broadcast_every=3),
@@ -115,6 +105,9 @@ PARTS = parts_of(CENTRAL)
 @pytest.mark.parametrize(
     ("name", "where", "at"),
     [
+        ("workers", "loss", 31),
+        ("workers", "push", 31),
+        ("workers", "pull", 31),
         ("appo", "loss", 7 * PARTS + 1),  # before the first step of a round
         ("appo", "loss", 7 * PARTS + 3),
         ("appo", "push", 7 * PARTS + 3),
@@ -131,19 +124,15 @@ PARTS = parts_of(CENTRAL)
         ("pqn", "loss", 20),
     ],
 )
-def test_a_central_learner_begins_its_round_again_as_if_nothing_had_been(
+def test_a_learner_that_raises_begins_its_round_again_as_if_nothing_had_been(
     monkeypatch: pytest.MonkeyPatch, name: str, where: str, at: int
 ) -> None:
     experiment, oracle = RUNS[name], oracle_of(name)
-    kinds: dict[str, Any] = {"push": ParameterServer, "report": Tracker, "update": ReplayBuffer}
+    kinds: dict[str, Any] = {"report": Tracker, "update": ReplayBuffer}
+    kinds |= {"pull": ParameterServer, "push": ParameterServer}
     kind = kinds.get(where, type(experiment.algorithm))
-    monkeypatch.setattr(kind, where, fail_once(getattr(kind, where), at, "by accident"))
-    lines: list[str] = []
-    found = run_to_the_end(place_threads(experiment, lines))
-    assert len(lines) == 1
-    assert lines[0].startswith("learner-0 raised at ")
-    assert lines[0].endswith(": RuntimeError: by accident; restarted (1 of 5)")
-    assert_same(oracle, found)
+    who = "learner-" if name == "workers" else "learner-0 raised at "
+    assert_same(oracle, with_an_error(monkeypatch, experiment, who, kind, where, at))
 
 
 def pushed(server: ParameterServer, part: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -200,27 +199,23 @@ def test_without_games_of_their_own_actors_make_the_same_ones() -> None:
         assert np.array_equal(opened, made)
 
 
-@cache
-def oracle() -> Outcome:
-    """Return what is left of the run with all parts, one role after the other."""
-    return inline(ALL)
-
-
 @pytest.mark.slow
-def test_all_parts_together_inline_and_on_threads_bit_for_bit() -> None:
-    check(ALL)
-    assert oracle().version == Version(0, 6)
-    assert {"kl_term", "kl_coefficient", "reconstruction_loss"} <= oracle().status.values.keys()
-    assert_same(oracle(), threads(ALL))
-
-
-@pytest.mark.slow
-def test_two_agents_with_policies_of_their_own_inline_and_on_threads_bit_for_bit() -> None:
-    check(PAIR)
-    found = inline(PAIR)
+@pytest.mark.parametrize(
+    ("experiment", "terms"),
+    [
+        (ALL, {"kl_term", "kl_coefficient", "reconstruction_loss"}),
+        (PAIR, {"prediction_loss"}),
+    ],
+    ids=["one agent", "two agents with policies of their own"],
+)
+def test_all_parts_together_inline_and_on_threads_bit_for_bit(
+    experiment: Experiment, terms: set[str]
+) -> None:
+    check(experiment)
+    found = inline(experiment)
     assert found.version == Version(0, 6)
-    assert "prediction_loss" in found.status.values
-    assert_same(found, threads(PAIR))
+    assert terms <= found.status.values.keys()
+    assert_same(found, threads(experiment))
 
 
 @pytest.mark.slow
