@@ -14,7 +14,14 @@ from colobus.core.types import Bytes
 from colobus.envs.api import GameSettings
 from colobus.evaluation.agent import Agent, load
 from colobus.runs.config import Config, write_config
-from helpers.players import CATCH, make_agent, make_checkpoint, make_experiment, write_run
+from helpers.players import (
+    CATCH,
+    add_checkpoint,
+    make_agent,
+    make_checkpoint,
+    make_experiment,
+    write_run,
+)
 
 
 def stacks(count: int, seed: int = 0) -> Bytes:
@@ -100,10 +107,8 @@ def test_load_takes_a_run_or_one_checkpoint(tmp_path: Path) -> None:
 
 
 def test_load_passes_over_a_damaged_checkpoint(tmp_path: Path) -> None:
-    experiment = write_run(tmp_path)
-    newer = make_checkpoint(experiment, 3, steps=2000)
-    newer = newer._replace(version=newer.version._replace(number=9))
-    path = write_checkpoint(tmp_path / "checkpoints", newer)
+    write_run(tmp_path)
+    path = add_checkpoint(tmp_path, 9)
     path.write_bytes(path.read_bytes()[:-5])
     assert load(tmp_path).checkpoint.steps == 1000
     with pytest.raises(ColobusError, match=r"00000009\.safetensors is truncated or damaged"):

@@ -7,18 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import av
 import pytest
 
-from colobus.core.checkpoint import write_checkpoint
-from colobus.core.types import Version
 from colobus.evaluation import sidecar
 from colobus.evaluation.agent import Agent, load
 from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.protocols import Evaluation
 from colobus.evaluation.sidecar import RunEnded, Sidecar
-from colobus.runs.config import read_config
-from helpers.players import make_checkpoint, write_run
+from helpers.players import add_checkpoint, decoded, write_run
 
 Results = list[dict[str, Any]]
 
@@ -33,17 +29,8 @@ def make_run(folder: Path, *versions: int) -> Path:
     for path in (folder / "checkpoints").iterdir():
         path.unlink()
     for version in versions:
-        add(folder, version)
+        add_checkpoint(folder, version)
     return folder
-
-
-def add(run: Path, version: int) -> Path:
-    """Write a checkpoint into a run; return the path of its tensors."""
-    checkpoint = make_checkpoint(read_config(run).experiment, 3, steps=100 * version)
-    checkpoint = checkpoint._replace(
-        version=Version(0, version), counters={"seconds": 0.5 * version}
-    )
-    return write_checkpoint(run / "checkpoints", checkpoint)
 
 
 def delete(path: Path) -> None:
@@ -89,8 +76,7 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
     assert film["file"] == str(run / "videos" / "800.mp4")
     assert film["seconds"] == pytest.approx(2.0)  # 12 boards: a game of 9, and 3 of the next
     assert film["games"] == 2
-    with av.open(film["file"]) as video:
-        assert sum(1 for _ in video.decode(video=0)) == 12
+    assert len(decoded(film["file"])[0]) == 12
     files = [path.name for folder in ("eval", "videos") for path in (run / folder).iterdir()]
     assert files == ["800-dba3c-50-greedy-seed1.json", "800.mp4"]
 
@@ -99,12 +85,12 @@ def test_every_one_is_done_the_oldest_first(tmp_path: Path) -> None:
     run = make_run(tmp_path, 5)
     assert make_sidecar(run)[0].do_next()
     for version in (3, 8, 9):
-        add(run, version)
+        add_checkpoint(run, version)
     (run / "checkpoints" / "00000008.safetensors").write_bytes(b"damaged")
     worker, results = make_sidecar(run, every=True)
     assert [worker.do_next() for _ in range(3)] == [True, True, False]
-    add(run, 8)
-    add(run, 12)
+    add_checkpoint(run, 8)
+    add_checkpoint(run, 12)
     assert [worker.do_next() for _ in range(3)] == [True, True, False]
     done = [one[1] for one in told(results) if one[0] == "evaluation"]
     assert done == [3, 9, 8, 12]
@@ -118,7 +104,7 @@ def test_none_is_done_twice_not_even_by_a_second_start(tmp_path: Path) -> None:
     again, more = make_sidecar(run)
     assert not again.do_next()  # nor an older one
     for version in (6, 7, 9):
-        add(run, version)
+        add_checkpoint(run, version)
     assert [again.do_next(), again.do_next(), worker.do_next()] == [True, False, False]
     assert told(results + more) == [("evaluation", 5, 1), ("evaluation", 9, 2)]
 
@@ -140,7 +126,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_one_line(tmp_path: Path) -> No
     assert told(results) == [("passed over", None, None), ("evaluation", 3, 0)]
     assert results[0]["file"] == str(newest)
     assert "00000005.safetensors is truncated or damaged" in results[0]["why"]
-    add(run, 5)  # written anew, as after a resume
+    add_checkpoint(run, 5)  # written anew, as after a resume
     assert worker.do_next()
     assert told(results[2:]) == [("evaluation", 5, 0)]
 
@@ -186,7 +172,7 @@ def test_a_run_without_checkpoints_is_waited_for(
         asked.append(1)
         if len(asked) == 5:
             assert results == []
-            add(run, 2)
+            add_checkpoint(run, 2)
         return bool(results)
 
     Sidecar(run, True, False, results.append, until).work()
@@ -218,7 +204,7 @@ def test_checkpoints_that_came_and_went_during_a_game_are_counted_too(
 
     def training_goes_on(progress: Callable[[int, int], None]) -> None:
         for version in (4, 5, 6, 7):
-            path = add(run, version)
+            path = add_checkpoint(run, version)
             progress(0, 50)
             if version < 7:
                 delete(path)

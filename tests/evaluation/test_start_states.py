@@ -14,7 +14,6 @@ from ale_py import ALEState
 from safetensors.numpy import load, save
 
 from colobus.algorithms.dqn import DQN
-from colobus.cli.main import run
 from colobus.core.errors import ColobusError
 from colobus.envs.ale import FIRE, AleGame
 from colobus.envs.api import GameSettings
@@ -30,7 +29,7 @@ from colobus.evaluation.start_states import (
     summary_line,
     write_starts,
 )
-from helpers.launching import refused
+from helpers.launching import printed, refused
 from helpers.players import CATCH, Clock, Scripted, Waiting, make_agent, played_by_hand, write_run
 
 pytestmark = pytest.mark.slow
@@ -297,21 +296,19 @@ def test_protocol_and_starts_belong_together(seaquest: StartStates) -> None:
     )
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "b.starts"
     folder.mkdir()
     write_run(folder, BREAKOUT)
     words = ["starts", str(folder), "--out", str(out), "--count", "3", "--seed", "2"]
-    assert run(words) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"{out}: 3 starts of breakout, " in said
+    assert f"{out}: 3 starts of breakout, " in " ".join(printed(*words).split())
     assert f"--out {out}: the file exists" in refused(*words)
     away = tmp_path / "away" / "b.starts"
     said = f"--out {away}: there is no folder {away.parent}; make it"
     assert said in refused(*words[:3], away)
     play = ["eval", str(folder), "--protocol", "human"]
-    assert run([*play[:2], "--starts", str(out), "--compare", "--json"]) == 0  # means human
-    data = json.loads(capsys.readouterr().out)
+    # means human
+    data = json.loads(printed(*play[:2], "--starts", out, "--compare", "--json"))
     assert (data["episodes"], data["starts"]["made_by"]["run"]) == (3, str(folder))
     verdicts = {row["comparable"] for row in data["compare"] if "human" in row["protocol"]}
     assert verdicts == {"except the starts"}

@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-import colobus.evaluation.evaluator
-import colobus.training.run
 from colobus.cli.display import Display
 from colobus.cli.flags import parse
-from colobus.cli.main import run
 from colobus.cli.suite import GENERAL, Flags, suite_of
 from colobus.core.errors import Diverged
+from colobus.evaluation import evaluator
 from colobus.evaluation.protocols import PROTOCOLS
 from colobus.evaluation.scores import normalised, published
 from colobus.experiment.presets import PRESETS, preset
@@ -37,7 +35,8 @@ from colobus.report.ledger import (
     summarize,
 )
 from colobus.roles.tracker import StopRule
-from helpers.launching import refused
+from colobus.training import run as training
+from helpers.launching import colobus, printed, refused
 
 SMALL = ("--preset", "catch", "--protocol", "training", "--episodes", "2")
 
@@ -56,7 +55,7 @@ def ledger(folder: Path) -> list[tuple[str, int]]:
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Runs that were trained, with whether they were resumed."""
     seen: list[tuple[str, bool]] = []
-    real = colobus.training.run.train
+    real = training.train
 
     def train(
         experiment: Experiment, folder: Path, name: str, resume: bool, *rest: Any, **how: Any
@@ -64,7 +63,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
         seen.append((folder.name, resume))
         return real(experiment, folder, name, resume, *rest, **how)
 
-    monkeypatch.setattr(colobus.training.run, "train", train)
+    monkeypatch.setattr(training, "train", train)
     return seen
 
 
@@ -73,7 +72,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(*_: Any) -> None:
         pytest.fail("something was trained")
 
-    monkeypatch.setattr(colobus.training.run, "train", train)
+    monkeypatch.setattr(training, "train", train)
 
 
 def test_games_by_name_and_by_list() -> None:
@@ -142,12 +141,11 @@ def test_the_hash_is_of_all_settings_but_games_and_seeds() -> None:
 
 @pytest.mark.slow
 def test_two_games_are_played_in_order_and_once(
-    tmp_path: Path, trained: list[tuple[str, bool]], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, trained: list[tuple[str, bool]]
 ) -> None:
     """Catch and real Pong on 10 x 10 pixels; then a second seed, of which only one is missing."""
     words = ["suite", "catch,pong", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
-    assert run([*words, "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = json.loads(printed(*words, "--json"))
     assert trained == [("catch-1", False), ("pong-1", False)]
     assert ledger(tmp_path) == [("catch", 1), ("pong", 1)]
     rows = read_ledger(suite_in(tmp_path, *words[1:-2]))
@@ -164,11 +162,10 @@ def test_two_games_are_played_in_order_and_once(
     assert rows[1].human_normalised == pytest.approx(100 * (rows[1].score + 20.7) / (14.6 + 20.7))
     assert (data["complete"], len(data["runs"]), len(data["games"])) == (True, 2, 2)
     assert data["median_human_normalised"] == rows[1].human_normalised
-    assert run(words) == 0
-    assert "pong" in capsys.readouterr().out
+    assert "pong" in printed(*words)
     assert len(trained) == 2
     (tmp_path / "suite.jsonl").write_text(json.dumps(asdict(rows[0])) + "\n")
-    assert run(words) == 0  # trained, but its line is lost: evaluated once more
+    printed(*words)  # trained, but its line is lost: evaluated once more
     assert len(trained) == 2
     assert ledger(tmp_path) == [("catch", 1), ("pong", 1)]
     assert read_ledger(suite_in(tmp_path, *words[1:-2]))[1] == rows[1]
@@ -176,26 +173,24 @@ def test_two_games_are_played_in_order_and_once(
 
 @pytest.mark.slow
 def test_several_seeds_of_one_run_end_with_a_report(
-    tmp_path: Path, trained: list[tuple[str, bool]], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, trained: list[tuple[str, bool]]
 ) -> None:
     """``train --seeds``: an environment whose name is no folder's, and the same command again."""
     out = tmp_path / "seeds"
     words = ["train", "vector", "--env", "helpers.gym_toys:walk", "--steps", "1200"]
     words += ["--out", str(out), "--seed", "4", "--seeds"]
-    assert run([*words, "2"]) == 0
+    said = printed(*words, 2)
     names = [f"helpers.gym_toys-walk-{seed}" for seed in (4, 5, 6)]
     assert trained == [(name, False) for name in names[:2]]
     assert ledger(out) == [("helpers.gym_toys:walk", 4), ("helpers.gym_toys:walk", 5)]
     for number, name in enumerate(names[:2]):
         config = json.loads((out / "runs" / name / "config.json").read_text())
         assert config["seed"] == 4 + number
-    said = capsys.readouterr().out
     assert "seeds: 2 of 2" in said
     assert f"{out}/report.html: 2 runs of 1 game\n" in said
     (out / "report.html").unlink()
-    assert run([*words, "3", "--json"]) == 0  # two are done, and a third comes
+    told = json.loads(printed(*words, 3, "--json"))  # two are done, and a third comes
     assert trained[2:] == [(names[2], False)]
-    told = json.loads(capsys.readouterr().out)
     assert [one["seed"] for one in told["runs"]] == [4, 5, 6]
     assert (out / "report.html").is_file()
     assert "was begun with other settings" in refused(*words, "3", "--gamma", "0.5")
@@ -208,10 +203,7 @@ CATCH = ("suite", "catch", *SMALL, "--steps", "40000", "--seeds", "2")
 
 @pytest.mark.slow
 def test_an_interrupted_training_goes_on(
-    tmp_path: Path,
-    trained: list[tuple[str, bool]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, trained: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C at the first look at the second run: a checkpoint, exit 130, then a resume."""
     words = [*CATCH, "--out", str(tmp_path)]
@@ -221,18 +213,17 @@ def test_an_interrupted_training_goes_on(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Display, "watch", watch)
-    assert run(words) == 130
-    said = capsys.readouterr().out
+    code, said, _ = colobus(*words)
+    assert code == 130
     assert "stopped by Ctrl-C, all is kept; go on with the same command" in said
     assert "games: 1 of 1, seeds: 1 of 2" in said
     assert ledger(tmp_path) == [("catch", 1)]
     checkpoints = sorted((tmp_path / "runs" / "catch-2" / "checkpoints").glob("*.json"))
     before = json.loads(checkpoints[-1].read_text())["steps"]
     assert 0 < before < 40_000
-    assert run(words) == 0
+    said = printed(*words)
     assert trained == [("catch-1", False), ("catch-2", False), ("catch-2", True)]
     assert ledger(tmp_path) == [("catch", 1), ("catch", 2)]
-    said = capsys.readouterr().out
     assert f"{before:,} steps" in said  # going on from
     assert "2 of 2: catch, seed 2" in said
     assert read_ledger(suite_in(tmp_path, *CATCH[1:]))[1].steps >= 40_000
@@ -242,7 +233,7 @@ def test_interrupted_before_a_checkpoint_it_begins_anew(
     tmp_path: Path, trained: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["suite", "catch", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
-    real = colobus.training.run.train  # that of the fixture
+    real = training.train  # that of the fixture
 
     def train(experiment: Experiment, folder: Path, *rest: Any, **how: Any) -> Any:
         real(experiment, folder, *rest, **how)
@@ -251,10 +242,10 @@ def test_interrupted_before_a_checkpoint_it_begins_anew(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(colobus.training.run, "train", train)
-        assert run(words) == 130
+        patch.setattr(training, "train", train)
+        assert colobus(*words)[0] == 130
     assert not (tmp_path / "suite.jsonl").exists()
-    assert run(words) == 0
+    printed(*words)
     assert trained == [("catch-1", False), ("catch-1", False)]
     assert ledger(tmp_path) == [("catch", 1)]
 
@@ -263,35 +254,35 @@ def test_an_interrupted_evaluation_is_done_again(
     tmp_path: Path, trained: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["suite", "catch", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
-    real = colobus.evaluation.evaluator.evaluate
+    real = evaluator.evaluate
 
     def evaluate(*args: Any, **kwargs: Any) -> Any:
         whole = real(*args, **kwargs)
         return replace(whole, games=whole.games[:1])
 
     with monkeypatch.context() as patch:
-        patch.setattr(colobus.evaluation.evaluator, "evaluate", evaluate)
-        assert run(words) == 130
+        patch.setattr(evaluator, "evaluate", evaluate)
+        assert colobus(*words)[0] == 130
     assert not (tmp_path / "suite.jsonl").exists()
-    assert run(words) == 0
+    printed(*words)
     assert trained == [("catch-1", False)]  # its training was over
     assert ledger(tmp_path) == [("catch", 1)]
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["suite", "catch", *SMALL, "--steps", "1200", "--seeds", "2", "--out", str(tmp_path)]
-    real = colobus.training.run.train
+    real = training.train
 
     def train(experiment: Experiment, *rest: Any, **how: Any) -> Any:
         if experiment.seed == 2:
             raise Diverged("the loss is nan")
         return real(experiment, *rest, **how)
 
-    monkeypatch.setattr(colobus.training.run, "train", train)
-    assert run(words) == 4
-    assert capsys.readouterr().err == "colobus: catch, seed 2: the loss is nan\n"
+    monkeypatch.setattr(training, "train", train)
+    code, _, err = colobus(*words)
+    assert (code, err) == (4, "colobus: catch, seed 2: the loss is nan\n")
     assert ledger(tmp_path) == [("catch", 1)]
 
 
@@ -299,13 +290,13 @@ def test_a_run_without_a_checkpoint_is_set_aside_and_not_deleted(
     tmp_path: Path, trained: list[tuple[str, bool]]
 ) -> None:
     words = ["suite", "catch", *SMALL, "--out", str(tmp_path), "--steps", "1200"]
-    assert run(words) == 0
+    printed(*words)
     own = tmp_path / "runs" / "catch-1"
     shutil.rmtree(own / "checkpoints")  # to save room
     (tmp_path / "suite.jsonl").unlink()
     (own / "notes.txt").write_text("mine")
     before = (own / "metrics.jsonl").read_bytes()
-    assert run(words) == 0
+    printed(*words)
     assert len(trained) == 2
     aside = tmp_path / "runs" / ".catch-1-1"
     assert (aside / "notes.txt").read_text() == "mine"
@@ -317,7 +308,7 @@ def test_other_settings_in_the_same_folder_are_refused(
     tmp_path: Path, trained: list[tuple[str, bool]]
 ) -> None:
     words = ["suite", "catch", *SMALL, "--out", str(tmp_path), "--steps"]
-    assert run([*words, "1200"]) == 0
+    printed(*words, 1200)
     assert (tmp_path / "suite.jsonl").read_bytes()
     err = refused(*words, "1300")  # said of the run, which would go on with them
     assert "runs/catch-1 was begun with other settings" in err
@@ -429,16 +420,13 @@ def test_the_time_to_pass_is_that_of_the_running_score(tmp_path: Path) -> None:
     }
 
 
-def test_the_table_of_a_made_up_ledger(
-    tmp_path: Path, no_training: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_of_a_made_up_ledger(tmp_path: Path, no_training: None) -> None:
     """When all is done already nothing is played: table, CSV and JSON come from the ledger."""
     words = ["suite", "pong,breakout", "--minutes", "10", "--out", str(tmp_path)]
     suite = suite_in(tmp_path, *words[1:-2])
     append(suite, entry(suite, "breakout", 1, 30.5, passed={"random": 12.0, "human": 3661.0}))
     append(suite, entry(suite, "pong", 1, -20.7, standard_error=None))
-    assert run(words) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed(*words).splitlines()
     assert max(map(len, lines)) <= 120
     assert "general recipe, protocol noop, 30 games" in lines[0]
     pong = next(line.split() for line in lines if line.strip().startswith("pong"))
@@ -457,8 +445,7 @@ def test_the_table_of_a_made_up_ledger(
         ("pong", "-20.7", ""),
         ("breakout", "30.5", "3661.0"),
     ]
-    assert run([*words, "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = json.loads(printed(*words, "--json"))
     assert [one["game"] for one in data["games"]] == ["pong", "breakout"]
     assert data["games"][1]["passed"] == {"random": 12.0, "human": 3661.0}
     assert data["mean_human_normalised"] == pytest.approx(50.0)

@@ -13,11 +13,10 @@ import torch
 from colobus.core.checkpoint import (
     list_checkpoints,
     newest_checkpoint,
-    write_checkpoint,
 )
 from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds
-from colobus.core.types import Bytes, Ints, Version
+from colobus.core.types import Bytes, Ints
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings
 from colobus.evaluation.films.grid import GAP, HOLD, MOST, Cell, caption, record_grid
@@ -33,11 +32,10 @@ from helpers.players import (
     Clock,
     Scripted,
     Waiting,
+    add_checkpoint,
     decoded,
     filmed_by_hand,
     make_agent,
-    make_checkpoint,
-    make_experiment,
     played_by_hand,
     write_run,
 )
@@ -250,13 +248,6 @@ def test_a_film_carries_the_state_of_each_game(tmp_path: Path) -> None:
     assert agent.states == [[t] for t in (*range(9), *range(9), *range(9), *range(9), 0, 1)]
 
 
-def add(run: Path, steps: int, number: int) -> Path:
-    """Write another checkpoint whose first bias is ``number``."""
-    checkpoint = make_checkpoint(make_experiment(CATCH), 3, steps)
-    checkpoint.tensors["parameter/heads.policy.bias"][0] = float(number)
-    return write_checkpoint(run / "checkpoints", checkpoint._replace(version=Version(0, number)))
-
-
 def test_the_untrained_agent_is_that_of_version_0(tmp_path: Path) -> None:
     """The weights that a run began with are made again from its settings and a later checkpoint."""
     experiment = catch(2_000, deterministic=True, seed=5)
@@ -288,7 +279,7 @@ def test_the_untrained_agent_is_that_of_version_0(tmp_path: Path) -> None:
 def test_milestones(tmp_path: Path, others: dict[int, int], titles: str) -> None:
     write_run(tmp_path)  # version 7 after 1,000 steps
     for number, steps in others.items():
-        add(tmp_path, steps, number)
+        add_checkpoint(tmp_path, number, steps)
     found = milestones(tmp_path)
     want = [f"{title} steps" for title in titles.split(", ")]
     assert [one.title for one in found] == [*want, "after: 1,000 steps"]
@@ -298,8 +289,8 @@ def test_milestones(tmp_path: Path, others: dict[int, int], titles: str) -> None
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     write_run(tmp_path)
-    add(tmp_path, 500, 3).write_bytes(b"damaged")
-    add(tmp_path, 600, 4)
+    add_checkpoint(tmp_path, 3, 500).write_bytes(b"damaged")
+    add_checkpoint(tmp_path, 4, 600)
     assert [one.agent.checkpoint.steps for one in milestones(tmp_path)] == [0, 600, 1000]
 
 

@@ -26,7 +26,7 @@ from colobus.evaluation.agent import Agent, PolicyName
 from colobus.evaluation.protocols import PlayedGame
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network, NetworkSettings
-from colobus.runs.config import Config, write_config
+from colobus.runs.config import Config, read_config, write_config
 
 CATCH = GameSettings(game="catch", size=10)
 
@@ -118,6 +118,19 @@ def write_run(folder: Path, settings: GameSettings = CATCH) -> Experiment:
     write_config(folder, Config(settings.game, experiment, actions, {"precision": "float32"}))
     write_checkpoint(folder / "checkpoints", make_checkpoint(experiment, actions))
     return experiment
+
+
+def add_checkpoint(run: Path, version: int, steps: int | None = None) -> Path:
+    """Write another checkpoint into a run of Catch, by default after 100 steps a version.
+
+    Return the path of its tensors.
+    """
+    steps = 100 * version if steps is None else steps
+    checkpoint = make_checkpoint(read_config(run).experiment, 3, steps)
+    number, counters = Version(0, version), {"seconds": 0.5 * version}
+    return write_checkpoint(
+        run / "checkpoints", checkpoint._replace(version=number, counters=counters)
+    )
 
 
 class Ruled(Agent):

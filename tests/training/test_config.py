@@ -12,7 +12,6 @@ import pytest
 
 from colobus.algorithms.a3c import A3C
 from colobus.algorithms.appo import APPO
-from colobus.cli.main import run
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.experiment.presets import PRESETS
@@ -20,6 +19,7 @@ from colobus.experiment.settings import Experiment
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.tracker import StopRule
 from colobus.runs.config import FORMAT, Config, of_format_1, read_config, write_config
+from helpers.launching import printed
 
 
 def written(folder: Path) -> dict[str, Any]:
@@ -149,15 +149,12 @@ def test_names_of_0_1_become_todays() -> None:
     }
 
 
-def test_a_run_is_evaluated_filmed_and_resumed(
-    old_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["eval", str(old_run), "--episodes", "5", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["episodes"] == 5
-    assert run(["record", str(old_run), "--seconds", "1", "--out", str(tmp_path / "a.gif")]) == 0
+def test_a_run_is_evaluated_filmed_and_resumed(old_run: Path, tmp_path: Path) -> None:
+    assert json.loads(printed("eval", old_run, "--episodes", 5, "--json"))["episodes"] == 5
+    printed("record", old_run, "--seconds", 1, "--out", tmp_path / "a.gif")
     before = newest_checkpoint(old_run / "checkpoints")[1]
     assert before.version.incarnation == 0
-    assert run(["train", "--resume", str(old_run), "--steps", "7000", "--no-finish"]) == 0
+    printed("train", "--resume", old_run, "--steps", 7000, "--no-finish")
     after = newest_checkpoint(old_run / "checkpoints")[1]
     assert after.version.incarnation == 1
     assert after.steps >= 7000 > before.steps

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from colobus.cli.main import run as command
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.envs.api import GameSettings
@@ -24,7 +24,7 @@ from colobus.training.run import train
 from colobus.training.start import begin_again, make_network
 from colobus.training.topology import make_graph
 from conftest import catch, reshaped, tuned
-from helpers.launching import CATCH, colobus, complete, finish, refused, start, wait_until
+from helpers.launching import CATCH, colobus, complete, finish, printed, refused, start, wait_until
 
 BATCH = 512  # steps of a round on Catch: 2 actors x 8 games x 32 steps
 
@@ -124,15 +124,12 @@ def spoil_json(tensors: Path) -> None:
     ],
 )
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
-    run: Path, capsys: pytest.CaptureFixture[str], damage: object, reason: str
+    run: Path, damage: Callable[[Path], None], reason: str
 ) -> None:
     before, newest = stems(run)[-2:]
     steps = complete(run)[-2]["steps"]
-    assert callable(damage)
     damage(run / "checkpoints" / f"{newest}.safetensors")
-    args = ["train", "--resume", str(run), "--no-finish", "--steps", str(steps + 2 * BATCH)]
-    assert command(args) == 0
-    out = capsys.readouterr().out
+    out = printed("train", "--resume", run, "--no-finish", "--steps", steps + 2 * BATCH)
     line = next(line for line in out.splitlines() if f"checkpoint {newest}.safetensors" in line)
     assert reason.replace("NAME", newest) in line
     assert line.endswith("using the one before")
@@ -149,11 +146,10 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
     ],
 )
 def test_a_run_past_its_stop_rule_says_so_and_is_left_as_it_is(
-    run: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, str], rule: str
+    run: Path, flags: tuple[str, str], rule: str
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    assert command(["train", "--resume", str(run), "--no-finish", *flags]) == 0
-    out = capsys.readouterr().out
+    out = printed("train", "--resume", run, "--no-finish", *flags)
     assert f"{run} is past its stop rule: " in out
     assert rule in out
     assert out.count("\n") == 1
@@ -161,16 +157,13 @@ def test_a_run_past_its_stop_rule_says_so_and_is_left_as_it_is(
 
 
 @pytest.mark.processes
-def test_what_was_not_evaluated_at_the_end_is_so_by_resuming_it(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_not_evaluated_at_the_end_is_so_by_resuming_it(run: Path) -> None:
     """As after a Ctrl-C in the last evaluation of a run."""
-    assert command(["train", "--resume", str(run), "--steps", "1000"]) == 0
-    assert "protocol training: games as in training" in capsys.readouterr().out
+    words = ("train", "--resume", run, "--steps", 1000)
+    assert "protocol training: games as in training" in printed(*words)
     assert len(list(run.glob("eval/*.json"))) == 1
     assert (run / "curve.png").is_file()
-    assert command(["train", "--resume", str(run), "--steps", "1000"]) == 0
-    assert capsys.readouterr().out.count("\n") == 1  # once is enough
+    assert printed(*words).count("\n") == 1  # once is enough
 
 
 @pytest.mark.processes
@@ -186,7 +179,7 @@ def test_settings_come_from_the_run(run: Path) -> None:
     changed = tuned(config.experiment, entropy_end=0.1, anneal_steps=1)
     write_config(run, config._replace(experiment=replace(config.experiment, algorithm=changed)))
     stop = complete(run)[-1]["steps"] + BATCH
-    assert colobus("train", "--resume", run, "--no-finish", "--steps", stop)[0] == 0
+    printed("train", "--resume", run, "--no-finish", "--steps", stop)
     assert float(newest_checkpoint(run / "checkpoints")[1].group("aux")["entropy"]) == 0.1
 
 
@@ -195,10 +188,7 @@ def distributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two workers around two servers, with settings of A3C's own."""
     folder = tmp_path_factory.mktemp("distributed") / "run"
     words = ("--n", 4, "--ratio-clip", 5, "--entropy-end", 0.002, "--anneal-steps", 20_000)
-    code, _, err = colobus(
-        "train", "dba3c-catch", "--no-finish", "--out", folder, "--steps", 8000, *words
-    )
-    assert (code, err) == (0, "")
+    printed("train", "dba3c-catch", "--no-finish", "--out", folder, "--steps", 8000, *words)
     return folder
 
 
@@ -228,15 +218,13 @@ def test_slices_of_a_checkpoint_come_back_to_any_number_of_servers(
 
 
 @pytest.mark.slow
-def test_the_flags_of_a_resumed_run_are_its_algorithms(
-    distributed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["train", "--resume", str(distributed)]
+def test_the_flags_of_a_resumed_run_are_its_algorithms(distributed: Path) -> None:
+    words = ("train", "--resume", distributed)
     err = refused(*words, "--n", 9, "--quorum", 1)
     assert err.startswith("colobus: --n, --quorum with --resume: ")
     assert refused(*words, "--clip", 0.3).startswith("colobus: unknown flag '--clip'")
-    assert command([*words, "--n", "4", "--steps", "8000"]) == 0  # said again, and over already
-    assert "is past its stop rule: " in capsys.readouterr().out
+    out = printed(*words, "--n", 4, "--steps", 8000)  # said again, and over already
+    assert "is past its stop rule: " in out
 
 
 def trained(folder: Path) -> Path:

@@ -17,9 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from colobus.core.checkpoint import newest_checkpoint, write_checkpoint
+from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import Lost
-from colobus.core.types import Version
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, Sidecars
 from colobus.roles.tracker import StopRule, TrackerSettings
@@ -30,14 +29,9 @@ from colobus.training.run import train
 from colobus.training.sidecars import SidecarProcesses
 from conftest import catch
 from helpers.launching import colobus, finish, refused, start, wait_until
-from helpers.players import make_checkpoint, write_run
+from helpers.players import add_checkpoint, write_run
 
 Results = list[dict[str, Any]]
-
-
-def add(run: Path, experiment: Any, version: int) -> None:
-    checkpoint = make_checkpoint(experiment, 3, steps=100 * version)
-    write_checkpoint(run / "checkpoints", checkpoint._replace(version=Version(0, version)))
 
 
 def fail(result: object) -> None:
@@ -64,7 +58,7 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(
     """Of a run whose name begins with a dash, as in: colobus train catch --out=-x --evaluator."""
     monkeypatch.chdir(tmp_path)
     run = Path("-x")
-    experiment = write_run(run)
+    write_run(run)
     results: list[Any] = []
     before, threads = children(), set(threading.enumerate())
     with SidecarProcesses(run, Sidecars(True, True, 1.5), results.append) as sidecars:
@@ -73,8 +67,8 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(
         wait_until(lambda: len(results) == 2)
         assert [psutil.Process(pid).nice() for pid in pids] == [19, 19]
         assert [os.getpgid(pid) for pid in pids] == pids  # Ctrl-C in a terminal misses them
-        add(run, experiment, 8)
-        add(run, experiment, 9)
+        add_checkpoint(run, 8)
+        add_checkpoint(run, 9)
         wait_until(lambda: sum(r["version"] == 9 for r in results) == 2)
         assert sidecars.dead() == ""
     assert children() == before
@@ -113,7 +107,7 @@ class Near:
 def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(tmp_path: Path) -> None:
     """The errands are done here; the second one is lost, and after the third its source is gone."""
     run = tmp_path / "run"
-    experiment = write_run(run)
+    write_run(run)
     pair = [run / "checkpoints" / f"00000009.{suffix}" for suffix in ("safetensors", "json")]
     sent: list[list[str]] = []
     results: list[Any] = []
@@ -131,7 +125,7 @@ def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(tmp_p
     wanted = Sidecars(evaluator=True, every=True)
     with SidecarProcesses(run, wanted, results.append, lambda _: Far()) as sidecars:
         wait_until(lambda: len(results) == 1)
-        add(run, experiment, 9)
+        add_checkpoint(run, 9)
         wait_until(lambda: len(results) == 2)
         assert sidecars.dead() == "the evaluator was lost (its host is gone); begun again"
         assert sidecars.dead() == ""
@@ -238,8 +232,8 @@ def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
 
 def test_once_does_the_newest_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colobus.cli.follow.lower_priority", lambda by: None)  # stays with pytest
-    experiment = write_run(tmp_path)
-    add(tmp_path, experiment, 8)
+    write_run(tmp_path)
+    add_checkpoint(tmp_path, 8)
     code, out, err = colobus("follow", tmp_path, "--once", "--json", "--record-length", 1)
     results = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
@@ -294,14 +288,14 @@ def test_mistakes_are_one_line(tmp_path: Path, words: list[str], said: str) -> N
 @pytest.mark.processes
 def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     """Before the first checkpoint, or in the middle of a first evaluation; not if one was done."""
-    experiment = write_run(tmp_path)
+    write_run(tmp_path)
     (path,) = (tmp_path / "checkpoints").glob("*.safetensors")
     for file in (path, path.with_suffix(".json")):
         file.unlink()
     with SidecarProcesses(tmp_path, Sidecars(True, True, 1.0), print) as sidecars:
         pass
     assert sidecars.idle() == []  # there is no checkpoint to point at
-    add(tmp_path, experiment, 3)
+    add_checkpoint(tmp_path, 3)
     lines = sidecars.idle()
     assert [line.split(" has nothing to show: ")[0] for line in lines] == [
         "the evaluator",

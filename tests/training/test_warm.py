@@ -11,7 +11,6 @@ import torch
 from gymnasium import spaces
 
 import colobus
-from colobus.cli.main import run as command
 from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.evaluation.export.hub import export_folder
@@ -23,7 +22,8 @@ from colobus.training.start import begin, make_network
 from colobus.training.topology import make_graph
 from colobus.training.warm import read_weights
 from helpers import gym_toys
-from helpers.launching import refused
+from helpers.launching import colobus as program
+from helpers.launching import printed, refused
 
 QUIET: dict[str, Any] = {"tensorboard": False, "progress": False, "log": lambda _line: None}
 
@@ -111,23 +111,18 @@ def test_only_heads_whose_actions_differ_are_new(source: Path, tmp_path: Path) -
     assert any(line.endswith(f"; new: {', '.join(new)}") for line in lines)
 
 
-def test_another_algorithm_has_heads_of_its_own(
-    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "run"
-    env = f"{gym_toys.__name__}:Walk"
-    words = ["--from", str(source), "--steps", "300", "--no-finish", "--out", str(run)]
-    assert command(["train", "a3c-CartPole-v1", "--env", env, *words]) == 0
-    assert "new: heads" not in capsys.readouterr().out  # A3C's are those of APPO
-    words[-1] += "-2"
-    assert command(["train", "pqn-CartPole-v1", "--env", env, *words]) == 0
-    assert "new: heads.q.weight, heads.q.bias" in capsys.readouterr().out
+def test_another_algorithm_has_heads_of_its_own(source: Path, tmp_path: Path) -> None:
+    words = ("--env", f"{gym_toys.__name__}:Walk", "--from", source, "--steps", 300, "--no-finish")
+    out = printed("train", "a3c-CartPole-v1", *words, "--out", tmp_path / "a3c")
+    assert "new: heads" not in out  # A3C's are those of APPO
+    out = printed("train", "pqn-CartPole-v1", *words, "--out", tmp_path / "pqn")
+    assert "new: heads.q.weight, heads.q.bias" in out
 
 
 def test_without_a_name_all_settings_are_those_of_the_run(source: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = ["--from", str(source), "--lr", "0.003", "--steps", "300", "--no-finish"]
-    assert command(["train", *words, "--out", str(run)]) == 0
+    words = ("--from", source, "--lr", 0.003, "--steps", 300, "--no-finish")
+    printed("train", *words, "--out", run)
     ours, theirs = read_config(run), read_config(source)
     assert ours.name == theirs.name
     assert ours.experiment.network == theirs.experiment.network
@@ -186,14 +181,16 @@ def test_what_does_not_fit_is_one_line(source: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(ColobusError, match=r"its agent sees 2 numbers, this run's environment sh"):
         colobus.train(make_env=Wider, out=run, from_run=source, **QUIET)
-    err = refused("train", "--from", source, "--no-finish", "--out", run, "--width", 32)
+    words = ("--from", source, "--no-finish", "--out", run, "--width", 32)
+    code, _, err = program("train", *words)
+    assert code == 2
     assert "does not fit: torso." in err
     assert err.endswith("; leave out --width\n")
-    for words, said in (
+    for more, said in (
         (["--resume", source, "--lr", 0.003], "--from begins a new run with these weights"),
         (["--resume", source, "--from", source], "has an effect only in a new run"),
         (["catch", "--from", "zoo:nothing"], "there is no such agent"),
         (["catch", "--from", tmp_path / "nowhere"], "is no run"),
     ):
-        assert said in refused("train", *words)
+        assert said in refused("train", *more)
     assert not run.exists()
