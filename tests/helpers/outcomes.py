@@ -90,18 +90,6 @@ def place_threads(
     return Threads(graph.build(), log=lines.append)
 
 
-def kept_batches(replay: Any) -> list[Any]:
-    """Return the list into which all batches go that a replay gives from now on."""
-    sample, batches = replay.sample, list[Any]()
-
-    def keep(*arguments: Any) -> Any:
-        batches.append(sample(*arguments))
-        return batches[-1]
-
-    replay.sample = keep
-    return batches
-
-
 def run_to_the_end(place: Threads) -> Outcome:
     place.start()
     while not place.wait(0.1):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from colobus.runtime.system import available_memory, usable_cores
+from helpers.launching import python
 
 MEMINFO = "MemTotal:       24684956 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\n"
 FREE = 20_000_000 * 1024
@@ -160,10 +160,7 @@ thread.join()
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux" or platform.libc_ver()[0] != "glibc", reason="glibc's")
 def test_what_a_thread_frees_is_kept_for_its_next_use() -> None:
-    faults = {
-        how: int(subprocess.check_output([sys.executable, "-c", FAULTS, how]))
-        for how in ("kept", "given back")
-    }
+    faults = {how: int(python("-c", FAULTS, how)) for how in ("kept", "given back")}
     pages = 4 * 30 * (3 << 20) // resource.getpagesize()
     assert faults["given back"] > pages / 4  # else there is no need of it
     assert faults["kept"] < pages / 50

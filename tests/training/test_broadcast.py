@@ -13,7 +13,7 @@ from colobus.runtime.threads import Inline
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, dqn, reshaped
-from helpers.outcomes import Outcome, assert_same, equal, inline, kept_batches, outcome, threads
+from helpers.outcomes import Outcome, assert_same, batches_of, equal, inline, outcome, threads
 
 CATCH = catch(512 + 14 * 512, deterministic=True)  # 14 rounds
 
@@ -29,7 +29,7 @@ def played(experiment: Experiment, first: int = 0) -> tuple[Outcome, list[list[i
     version = start.version._replace(number=first)
     start = replace(start, version=version, origin=start.origin._replace(version=first))
     place = Inline(make_graph(experiment, start, None, patience=0.0, games=games))
-    batches = kept_batches(place.roles["replay" if "replay" in place.roles else "replay-0"])
+    batches = batches_of(place.roles["replay" if "replay" in place.roles else "replay-0"])
     place.run()
     return outcome(place.roles), [sorted(set(batch.versions.tolist())) for batch in batches]
 

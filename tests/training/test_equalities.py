@@ -32,9 +32,9 @@ from helpers.all_parts import ALL, PAIR
 from helpers.outcomes import (
     Outcome,
     assert_same,
+    batches_of,
     equal,
     inline,
-    kept_batches,
     outcome,
     place_inline,
     threads,
@@ -153,7 +153,7 @@ def with_actions(experiment: Experiment) -> tuple[Outcome, torch.Tensor]:
     """Run inline; return the outcome and all actions learned from, int64[windows, steps]."""
     place = place_inline(experiment)
     names = sorted(name for name in place.roles if name.startswith("replay"))
-    taken = [kept_batches(place.roles[name]) for name in names]
+    taken = [batches_of(place.roles[name]) for name in names]
     place.run()
     rows = [torch.cat([batch.actions for batch in batches], dim=1) for batches in taken]
     return outcome(place.roles), torch.cat(rows)

@@ -33,8 +33,8 @@ from colobus.training.topology import make_graph
 from conftest import catch, reshaped, short_pong, tuned
 from helpers.outcomes import (
     assert_same,
+    batches_of,
     inline,
-    kept_batches,
     place_threads,
     run_to_the_end,
     threads,
@@ -374,7 +374,7 @@ def test_learners_on_threads_are_one_program_bit_for_bit(learners: int, normalis
     start = begin(experiment, games)
     graph = make_graph(experiment, start, None, patience=60.0, games=games)
     place = Threads(graph.build())
-    taken = [kept_batches(place.roles[f"replay-{rank}"]) for rank in range(learners)]
+    taken = [batches_of(place.roles[f"replay-{rank}"]) for rank in range(learners)]
     found = run_to_the_end(place)
     assert found.version.number == FEW
     assert found.status.steps == experiment.stop.steps

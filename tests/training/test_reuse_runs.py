@@ -23,7 +23,7 @@ from colobus.runtime.api import RoleState
 from colobus.training.run import train
 from conftest import catch, reshaped, tuned
 from helpers.launching import refused
-from helpers.outcomes import assert_same, inline, kept_batches, place_inline, threads
+from helpers.outcomes import assert_same, batches_of, inline, place_inline, threads
 
 CATCH = catch(512 + 10 * 512, deterministic=True)
 SEVERAL = replace(CATCH.shape, actors=4, games=4)
@@ -71,7 +71,7 @@ def test_queues_draw_old_windows_of_their_own_actors() -> None:
     )
     assert_same(inline(experiment), threads(experiment))
     place = place_inline(experiment)
-    batches = kept_batches(place.roles["replay"])
+    batches = batches_of(place.roles["replay"])
     for _ in range(6):
         place.wait(0.0)
     assert [int(batch.fresh) for batch in batches] == [512] * 6
@@ -180,7 +180,7 @@ def test_what_cannot_be_is_one_line(words: str, tmp_path: Path) -> None:
 def test_each_agent_of_a_game_has_windows() -> None:
     pair = replace(PRESETS["catch-pair"], deterministic=True, reuse=ReuseSettings(1.0, 3))
     place = place_inline(pair)
-    batches = kept_batches(place.roles["replay"])
+    batches = batches_of(place.roles["replay"])
     for _ in range(4):
         place.wait(0.0)
     rows = pair.shape.actors * pair.shape.games * 2
@@ -202,7 +202,7 @@ def test_old_windows_of_separate_policies_stay_those_of_their_agent(batch: int) 
     )
     check(pair)
     place = place_inline(pair)
-    batches = kept_batches(place.roles["replay"])
+    batches = batches_of(place.roles["replay"])
     for _ in range(6):
         place.wait(0.0)
     agent_of: dict[bytes, int] = {}
