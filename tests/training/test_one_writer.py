@@ -29,8 +29,10 @@ def test_a_run_that_is_alive_is_not_resumed_nor_begun_again(tmp_path: Path) -> N
     run = tmp_path / "run"
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.3)
     wait_until(lambda: bool(complete(run)), process)
-    refused(*CATCH, "--out", run)
-    err = refused("train", "--resume", run)
+    for words in ((*CATCH, "--out", run), ("train", "--resume", run)):
+        code, _, err = colobus(*words)
+        assert code == 2
+        assert err.count("\n") == 1
     assert re.match(rf"colobus: the run {run} is in use by process {process.pid} on ", err), err
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
