@@ -21,7 +21,7 @@ from colobus.runs.config import Config, write_config
 from colobus.runs.folder import held
 from colobus.training.run import train
 from conftest import catch
-from helpers.launching import CATCH, colobus, complete, finish, refused, start, wait_until
+from helpers.launching import CATCH, colobus, complete, finish, start, wait_until
 
 
 @pytest.mark.processes
@@ -125,11 +125,15 @@ def test_a_suite_is_not_begun_twice_and_leaves_the_others_run_alone(tmp_path: Pa
     young = out / "runs" / "catch-1"  # of the other suite; no checkpoint in its first minute
     young.mkdir(parents=True)
     with locked(out, "it"):
-        assert f"the suite {out} is in use by process {os.getpid()} on" in refused(*words)
+        code, _, err = colobus(*words)
+        assert code == 2
+        assert f"the suite {out} is in use by process {os.getpid()} on" in err
     with locked(young, "it"):  # somebody resumes that run by itself
         experiment = suite_of(parse(Flags, "suite", words[1:])).experiment("catch", 1)
         write_config(young, Config("catch", experiment, 3, {"precision": "float32"}))
-        assert "the run " in refused(*words)
+        code, _, err = colobus(*words)
+        assert code == 2
+        assert "the run " in err
         assert (young / "config.json").exists()
 
 
