@@ -82,11 +82,11 @@ def inline(experiment: Experiment, make: MakeGraph = make_graph) -> Outcome:
 
 
 def place_threads(
-    experiment: Experiment, lines: list[str], make: MakeGraph = make_graph
+    experiment: Experiment, lines: list[str], make: MakeGraph = make_graph, **more: Any
 ) -> Threads:
     games = open_games(experiment)
     start = begin(experiment, games)
-    graph = make(experiment, start, None, patience=60.0, games=games)
+    graph = make(experiment, start, None, patience=60.0, games=games, **more)
     return Threads(graph.build(), log=lines.append)
 
 

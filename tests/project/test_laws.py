@@ -62,7 +62,7 @@ def test_a_shell_completes_names_and_shows_signatures() -> None:
 
 PRIVATE_IN_TESTS = {
     "tests/benchmarks/test_stubs.py": "how often a network is asked, which nothing else tells",
-    "tests/roles/test_backprop_cuda.py": "what a learner has found out about its last round",
+    "tests/roles/test_on_device.py": "what a learner has found out about its last round",
     "tests/roles/test_allreduce.py": "the sums on GPUs, which the test replaces",
     "tests/runtime/test_ray_silent.py": "a runtime without a cluster, whose processes lose a GPU",
     "tests/helpers/schedules.py": "gradients that wait are as they were",

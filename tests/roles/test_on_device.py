@@ -1,24 +1,33 @@
-"""Learners and actors on a device: no tensor is on the wrong one, and the host reads little."""
+"""Learners and actors on a device: no tensor is on the wrong one, and the host reads little.
+
+And by graphs: the same bits as without, and nothing of the host in a graph.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from colobus.algorithms.appo import APPO
 from colobus.core.errors import Deadline
+from colobus.core.types import Batch
 from colobus.envs.api import GameSettings
+from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, Shape
 from colobus.nets.config import NetworkSettings
+from colobus.roles.backprop import CudaGraphBackprop
+from colobus.roles.replay.queue import as_batch
 from colobus.runtime.devices import CPU, WARM_UP, Placement
 from colobus.runtime.threads import Inline
-from conftest import catch, tuned
-from helpers.outcomes import place_inline
+from conftest import catch, make_net, random_trajectory, tuned
+from helpers.outcomes import go_on, place_inline, place_threads, run_to_the_end
 from helpers.reading import META, Reads
 from helpers.tapes import on_device as on_device
+from helpers.tapes import taped as taped
 from helpers.variants import OLDER, recurrent, variants
 
 CATCH = catch(100_000)
@@ -137,3 +146,70 @@ def test_parameters_are_published_in_the_memory_of_the_host() -> None:
         params, optimizer = place.roles["server-0"].state()
     assert params.values.device == place.roles["server-0"].pull().values.device == CPU
     assert optimizer["mean"].device == META
+
+
+ROUNDS = WARM_UP + 4
+WHOLE = catch(100_000, deterministic=True)
+MOVING = tuned(
+    WHOLE, advantage="vtrace", target_every=2, kl_coeff=0.1, entropy_end=0.0, anneal_steps=8_000
+)
+PQN = replace(PRESETS["pqn-catch"], tracker=WHOLE.tracker, deterministic=True)
+RUNS: dict[str, Experiment] = {
+    **variants(WHOLE),
+    "numbers that move": replace(WHOLE, algorithm=MOVING),
+    "minibatches of two sizes": replace(WHOLE, algorithm=tuned(WHOLE, minibatch=96)),
+    "PQN whose discount moves": replace(
+        PQN, algorithm=tuned(PQN, gamma_end=0.5, anneal_steps=4_000)
+    ),
+}
+
+
+def learned(experiment: Experiment, graphs: bool) -> tuple[torch.Tensor, dict[str, float]]:
+    """Return the parameters after some rounds, and the values of the last."""
+    place = place_inline(experiment, placement=Placement(CPU, CPU, graphs))
+    learner: Any = place.roles["learner-0"]
+    go_on(place, lambda: learner.clock.steps >= ROUNDS)
+    return learner.client.flat.values.clone(), learner._values
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_by_graphs_is_that_without_bit_for_bit(name: str, taped: list[Any]) -> None:
+    want, found = learned(RUNS[name], False)
+    assert not taped
+    parameters, values = learned(RUNS[name], True)
+    assert any(tape.replays > 1 for tape in taped)
+    assert torch.equal(parameters, want)
+    assert values == found
+
+
+@pytest.mark.slow
+def test_a_group_by_graphs_is_that_without_bit_for_bit(taped: list[Any]) -> None:
+    shape = replace(WHOLE.shape, actors=1, learners=2, reduce="group")
+    steps = 512 + ROUNDS * 2 * shape.games * shape.length
+    experiment = replace(WHOLE, shape=shape, stop=replace(WHOLE.stop, steps=steps))
+    found = []
+    for graphs in (False, True):
+        place = place_threads(experiment, [], placement=Placement(CPU, CPU, graphs))
+        found.append(run_to_the_end(place))
+        assert any(tape.replays > 1 for tape in taped) == graphs
+    assert torch.equal(found[0].parameters, found[1].parameters)
+    assert found[0].status.values == found[1].status.values
+
+
+def test_memory_of_a_graph_goes_to_no_other_batch(taped: list[Any]) -> None:
+    net, algorithm, random = make_net(), APPO(), np.random.default_rng(3)
+    backprop, algorithm_state = CudaGraphBackprop(algorithm, 0, 0), algorithm.start()
+    rows = torch.arange(4)
+
+    def batch(games: int) -> Batch:
+        return as_batch([random_trajectory(random, games=games, length=20)])
+
+    for _ in range(WARM_UP + 1):
+        prepared: Any = backprop.prepare(net, batch(6), algorithm_state)
+    assert len(taped) == 1
+    kept = prepared.select(rows).observations.clone()
+    other: Any = backprop.prepare(net, batch(5), algorithm_state)
+    assert len(taped) == 1
+    assert other is not prepared
+    assert torch.equal(prepared.select(rows).observations, kept)
