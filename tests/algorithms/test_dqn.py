@@ -86,16 +86,12 @@ def cut(stream: Trajectory, b: int, start: int, steps: int) -> Trajectory:
     )
 
 
-def joined(first: Trajectory, second: Trajectory) -> Trajectory:
-    """Return two trajectories of one actor as a stream whose frames carry numbers."""
+def numbered(stream: Trajectory) -> Trajectory:
+    """Return a stream with frames that carry numbers."""
     numbers = np.arange(GAMES * (LENGTH + 1), dtype=np.uint8).reshape(GAMES, LENGTH + 1)
     frames = np.full((GAMES, LENGTH + K, 2, 3), 250, dtype=np.uint8)
     frames[:, K - 1 :] = numbers[:, :, None, None]
-    both: dict[str, Any] = {
-        n: np.concatenate([getattr(first, n), getattr(second, n)], axis=1) for n in FIELDS
-    }
-    ages = np.concatenate([first.ages[:, :-1], second.ages], axis=1)
-    return first._replace(frames=frames, ages=ages, **both)
+    return stream._replace(frames=frames)
 
 
 def slope(net: nn.Module) -> torch.Tensor:
@@ -117,8 +113,7 @@ class Case:
 
     def __init__(self, seed: int, algorithm: DQN) -> None:
         rng = np.random.default_rng(seed)
-        half: dict[str, Any] = {"games": GAMES, "length": LENGTH // 2, "actions": A}
-        self.stream = joined(random_trajectory(rng, **half), random_trajectory(rng, **half))
+        self.stream = numbered(random_trajectory(rng, games=GAMES, length=LENGTH, actions=A))
         self.steps = algorithm.window(T)
         self.places = [
             (int(rng.integers(GAMES)), int(rng.integers(LENGTH - self.steps + 1))) for _ in range(N)
@@ -128,7 +123,8 @@ class Case:
         shapes = {"advantage": A, "value": 1} if algorithm.duelling else {"q": A}
         rows = GAMES * (LENGTH + 1)
         self.current, self.frozen = (
-            {name: rng.normal(size=(rows, size)) for name, size in shapes.items()} for _ in range(2)
+            {name: rng.normal(scale=2.0, size=(rows, size)) for name, size in shapes.items()}
+            for _ in range(2)
         )
 
     def batch(self) -> Batch:
