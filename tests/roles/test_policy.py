@@ -25,7 +25,7 @@ from colobus.runtime.devices import CPU, Devices, place
 from colobus.training.entry import train
 from conftest import make_net
 
-B, T = 5, 6
+B, T, ACTIONS = 8, 6, 5
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
@@ -43,7 +43,7 @@ def test_moving_stacks_show_what_slices_show(depth: int) -> None:
     def drawn(*shape: int) -> Frames:
         return numbers.integers(0, 255, (B, *shape, height, width), dtype=np.uint8)
 
-    first, ages = drawn(depth), np.array([0, 1, 2, 3, 40])
+    first, ages = drawn(depth), np.array([0, 1, 2, 3, 40, 0, 2, 7])
     forms: list[Policy] = [
         SlicedPolicy(net, Mean()),
         MovingPolicy(net, Mean(), CPU, cuda_graphs=False),
@@ -61,8 +61,6 @@ def test_moving_stacks_show_what_slices_show(depth: int) -> None:
                 form.add(t, frames, over)
     assert len(shown) == 2 * 2 * T
 
-
-B, T, ACTIONS = 8, 3, 5
 
 KINDS: dict[str, tuple[Algorithm, dict[str, Any], tuple[int, int]]] = {
     "small": (APPO(), {"torso": "small", "width": 64}, (42, 42)),
