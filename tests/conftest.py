@@ -77,6 +77,14 @@ def as_nice_as_before() -> Iterator[None]:
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds of a clock that stands still until a test lets them pass."""
+    seconds = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: seconds[0])
+    return seconds
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium without a window; for tests marked ``browser``."""

@@ -104,9 +104,7 @@ def test_what_a_lost_worker_had_counted_stays() -> None:
     assert workers.traffic == Traffic(counted=11, dropped=3, partial=1, moved=1300)
 
 
-def test_a_learner_that_was_silent_is_not_active(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+def test_a_learner_that_was_silent_is_not_active(now: list[float]) -> None:
     tracker = make_tracker(learners=2)
     active = []
     for learner, passed in [(0, 0.0), (1, 0.0), (0, 9.0), (0, 2.0)]:
@@ -244,9 +242,7 @@ def test_metrics_of_workers_hold_nothing_timed_in_deterministic_runs(tmp_path: P
 
 
 @pytest.mark.parametrize("every", [1, None])
-def test_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int | None) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+def test_throughput(tmp_path: Path, now: list[float], every: int | None) -> None:
     tracker = make_tracker(tmp_path, every=every, steps=500)
     for number, seconds in ((1, 10.0), (2, 0.5), (3, 3.5)):  # no line is due after half a second
         now[0] += seconds
@@ -404,9 +400,7 @@ class Now:
         write()
 
 
-def test_it_is_drawn_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+def test_it_is_drawn_now_and_then(tmp_path: Path, now: list[float]) -> None:
     writer = Now()
     drawn = Picture(tmp_path / RECONSTRUCTION, stand_in(writer))
     drawn.finish()
@@ -418,10 +412,10 @@ def test_it_is_drawn_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     show(0)
     assert frames_of(tmp_path / RECONSTRUCTION, 2, 10, 5)[0].max() == 10
-    clock[0] += picture.SECONDS / 2
+    now[0] += picture.SECONDS / 2
     show(1)
     assert writer.written == 1
-    clock[0] += picture.SECONDS / 2
+    now[0] += picture.SECONDS / 2
     show(2)
     assert writer.written == 2
     assert frames_of(tmp_path / RECONSTRUCTION, 2, 10, 5)[0].max() == 30

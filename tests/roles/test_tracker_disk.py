@@ -322,9 +322,7 @@ def test_tensorboard_can_neither_stop_nor_hold_up_anything(
     assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 8
 
 
-def test_the_age_of_what_is_unsaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+def test_the_age_of_what_is_unsaved(tmp_path: Path, now: list[float]) -> None:
     tracker = make_tracker(tmp_path)
     now[0] += 500
     assert tracker.status().unsaved == 0.0  # nothing was learned: a replay buffer may be filling

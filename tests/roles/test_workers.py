@@ -203,10 +203,8 @@ def test_schedules_count_the_steps_of_all_workers() -> None:
     ],
 )
 def test_schedules_may_end_with_the_budget(
-    share: float, stop: StopRule, seconds: float, want: float, monkeypatch: pytest.MonkeyPatch
+    share: float, stop: StopRule, seconds: float, want: float, now: list[float]
 ) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
     algorithm = replace(ALGORITHM, anneal_share=share)
     moved = Schedule(algorithm, algorithm.start(), 190, stop)
     moved.begin(ResumePoint(0, 190, seconds=seconds - 5.0))  # of a resumed run
