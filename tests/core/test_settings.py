@@ -15,8 +15,6 @@ from colobus.core import timing
 from colobus.core.errors import ColobusError
 from colobus.core.fields import DECAY, NUMBER, POSITIVE, Range, check, hints_of, read
 from colobus.core.timing import PIECE_SECONDS, Condition, Gaps, Patience, wait_for
-from colobus.experiment.check import check as check_experiment
-from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import ALGORITHMS, Experiment, flag, groups_of
 
 
@@ -131,11 +129,6 @@ def test_the_test_of_ranges_finds_a_number_without() -> None:
     assert list(bare_numbers(int)) == [int]
     assert list(bare_numbers(int | None)) == [int]
     assert list(bare_numbers(Annotated[int, "no range"])) == [int]
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_are_within_all_ranges(name: str) -> None:
-    check_experiment(PRESETS[name])
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values())

@@ -142,14 +142,35 @@ def test_a_run_on_a_cluster(run: Run) -> None:
     assert re.search(r"^\d+ steps, score -?\d\.\d\d, folder runs/dba3c-catch-1$", said, re.M)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of Optuna and its database library
-def test_a_sweep_by_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def changed(script: str, changes: dict[str, str]) -> str:
+    """Return the text of an example in which each of some words stands for others."""
+    text = (EXAMPLES / f"{script}.py").read_text(encoding="utf-8")
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Return what runs the sweep with changes in an empty folder, and returns its study."""
     import optuna
 
     monkeypatch.chdir(tmp_path)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = runpy.run_path(str(EXAMPLES / "sweep_optuna.py"))["study"]
+
+    def swept(changes: dict[str, str]) -> Any:
+        names: dict[str, Any] = {}
+        exec(changed("sweep_optuna", changes), names)
+        return names["study"]
+
+    return swept
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Optuna and its database library
+def test_a_sweep_by_optuna(sweep: Callable[..., Any]) -> None:
+    study = sweep({})
     assert len(study.trials) == 4
     for trial in study.trials:
         config = Path(f"runs/trial-{trial.number}/config.json").read_text(encoding="utf-8")
@@ -159,25 +180,14 @@ def test_a_sweep_by_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_hopeless_trial_is_pruned_by_the_callback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import optuna
-
-    monkeypatch.chdir(tmp_path)
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    text = (EXAMPLES / "sweep_optuna.py").read_text(encoding="utf-8")
-    for old, new in {
+def test_a_hopeless_trial_is_pruned_by_the_callback(sweep: Callable[..., Any]) -> None:
+    changes = {
         "steps=20_000": "steps=100_000_000",
         "MedianPruner(n_startup_trials=2)": "ThresholdPruner(lower=2.0)",
         "n_trials=4": "n_trials=1",
         "print(study.best_value, study.best_params)": "",
-    }.items():
-        assert old in text
-        text = text.replace(old, new)
-    names: dict[str, Any] = {}
-    exec(text, names)
-    (trial,) = names["study"].trials
+    }
+    (trial,) = sweep(changes).trials
     assert trial.state.name == "PRUNED"
     assert trial.intermediate_values  # what was reported, until the run had ended
 
@@ -276,15 +286,13 @@ def test_an_unknown_game_is_one_line(
 @pytest.mark.processes
 def test_no_score_is_printed_before_a_game_is_over(tmp_path: Path) -> None:
     """A line each round of 4 steps; a game of Catch has 9."""
-    text = PAGE.read_text(encoding="utf-8")
-    for old, new in {
+    changes = {
         "B, T, K = 16, 32,": "B, T, K = 16, 4,",
         "STEPS = 50_000": "STEPS = 320",
         "round_ % 10 == 9": "True",
-    }.items():
-        assert old in text
-        text = text.replace(old, new)
-    steps = [line.split()[0] for line in python("-c", text, folder=tmp_path).splitlines()[:-1]]
+    }
+    said = python("-c", changed("one_page", changes), folder=tmp_path)
+    steps = [line.split()[0] for line in said.splitlines()[:-1]]
     assert steps == ["192", "256", "320"]
 
 

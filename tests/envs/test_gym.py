@@ -73,29 +73,28 @@ def test_vectors_of_gymnasium_take_seeds_in_their_own_way(kind: str) -> None:
     assert len(np.unique(first, axis=0)) == COUNT
 
 
+def picture_of(rendered: Any) -> Any:
+    """Return the picture of a game that renders this."""
+
+    class Drawn(gym_toys.Walk):
+        def render(self) -> Any:
+            return rendered
+
+    games = GymGames(name_of(lambda render_mode=None: Drawn(render_mode)), SEEDS[:1], pictures=True)
+    games.reset()
+    return games.picture()
+
+
 @pytest.mark.parametrize("shape", [(31, 45), (31, 45, 1), (31, 45, 4)])
 def test_grey_pictures_and_those_with_transparency_are_shown(shape: tuple[int, ...]) -> None:
-    def make(render_mode: str | None = None) -> Any:
-        env = gym_toys.Walk(render_mode)
-        env.render = lambda: np.full(shape, 7, np.uint8)  # type: ignore[method-assign]  # of this one only
-        return env
-
-    games = GymGames(name_of(make), SEEDS[:1], pictures=True)
-    games.reset()
-    np.testing.assert_array_equal(games.picture(), np.full((31, 45, 3), 7))
+    found = picture_of(np.full(shape, 7, np.uint8))
+    np.testing.assert_array_equal(found, np.full((31, 45, 3), 7))
 
 
 @pytest.mark.parametrize("picture", [None, np.zeros((4, 5, 2)), np.zeros(7)])
 def test_what_is_no_picture_is_told(picture: Any) -> None:
-    def make(render_mode: str | None = None) -> Any:
-        env = gym_toys.Walk(render_mode)
-        env.render = lambda: picture  # type: ignore[method-assign]  # of this one only
-        return env
-
-    games = GymGames(name_of(make), SEEDS[:1], pictures=True)
-    games.reset()
     with pytest.raises(NoPictures, match=r"cannot be shown: its render gives .*no picture \[H"):
-        games.picture()
+        picture_of(picture)
 
 
 VECTOR = spaces.Box(-1, 1, (2,))

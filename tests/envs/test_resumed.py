@@ -37,6 +37,16 @@ def assert_equal_from_here(one: Games, other: Games, steps: int, seed: int) -> i
     return over
 
 
+def played(settings: GameSettings, steps: int, *ignored: int) -> Games:
+    """Return two games after so many steps, and before them others that were broken off."""
+    games = make_games(settings, game_seeds(3, "go on", 2))
+    for seed, number in enumerate((*ignored, steps), 2 - len(ignored)):
+        games.reset()
+        for actions in actions_of(games, number, seed):
+            games.step(actions)
+    return games
+
+
 def through_a_file(games: Games) -> State:
     """Return the state as a checkpoint gives it back."""
     assert isinstance(games, Savable)
@@ -66,13 +76,7 @@ def in_this_process(settings: GameSettings, state: State) -> Games:
     ],
 )
 def test_games_go_on_where_they_stood(settings: GameSettings, before: int, ended: bool) -> None:
-    games = make_games(settings, game_seeds(3, "go on", 2))
-    games.reset()
-    for actions in actions_of(games, 20, 1):  # as before a run, to measure its input
-        games.step(actions)
-    games.reset()
-    for actions in actions_of(games, before, 2):
-        games.step(actions)
+    games = played(settings, before, 20)  # as before a run, to measure its input
     again = in_this_process(settings, through_a_file(games))
     over = assert_equal_from_here(games, again, 160, 3)
     third = in_this_process(settings, through_a_file(again))
@@ -83,10 +87,7 @@ def test_games_go_on_where_they_stood(settings: GameSettings, before: int, ended
 
 @pytest.mark.processes
 def test_a_helper_plays_the_games_that_go_on() -> None:
-    games = make_games(PONG, game_seeds(3, "go on", 2))
-    games.reset()
-    for actions in actions_of(games, 30, 2):
-        games.step(actions)
+    games = played(PONG, 30)
     again = resume_games(PONG, through_a_file(games))
     assert (again.count, again.actions) == (games.count, games.actions)
     assert (again.action_names, again.frame_shape) == (games.action_names, games.frame_shape)
@@ -119,10 +120,7 @@ def test_helpers_and_games_of_an_actor_do_without_what_is_large(
 
 @pytest.mark.processes
 def test_a_game_that_comes_out_otherwise_is_refused() -> None:
-    games = make_games(PONG, game_seeds(3, "go on", 2))
-    games.reset()
-    for actions in actions_of(games, 60, 2):
-        games.step(actions)
+    games = played(PONG, 60)
     assert isinstance(games, Savable)
     saved = games.save()
     spoilt = saved | {"frames": saved["frames"] + 1}  # other random numbers for sticky actions
@@ -158,8 +156,7 @@ def test_a_mersenne_twister_is_moved_as_by_drawing() -> None:
 def test_modules_of_the_working_folder_are_not_taken_for_pythons_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    games = make_games(PONG, game_seeds(1, "games", 2))
-    games.reset()
+    games = played(PONG, 0)
     (tmp_path / "random.py").write_text("raise SystemExit('this is no random')")
     monkeypatch.chdir(tmp_path)
     on = resume_games(PONG, through_a_file(games))

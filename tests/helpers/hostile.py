@@ -10,7 +10,8 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from functools import partial
+from functools import partial, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,12 +155,8 @@ def with_value(data: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[
 
 def with_name(data: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
     """Return a copy of an object in which one name is spelled wrongly."""
-    changed = copy.deepcopy(data)
-    place = changed
-    for name in path[:-1]:
-        place = place[name]
-    place[path[-1] + "x"] = place.pop(path[-1])
-    return changed
+    value = reduce(getitem, path, data)
+    return with_value(with_value(data, path, GONE), (*path[:-1], path[-1] + "x"), value)
 
 
 def json_kinds(

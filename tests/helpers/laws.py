@@ -75,23 +75,12 @@ class Source:
                         found[known].add(file)
         return found
 
-    @cached_property
-    def definitions(self) -> dict[str, list[str]]:
-        """For each public class and function at the top of a module the files with it."""
+    def definitions(self, *kinds: type[ast.ClassDef | ast.FunctionDef]) -> dict[str, list[str]]:
+        """For each public class or function at the top of a module the files with it."""
         found: dict[str, list[str]] = defaultdict(list)
         for file, tree in self.trees.items():
             for node in tree.body:
-                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_":
-                    found[node.name].append(file)
-        return found
-
-    @cached_property
-    def classes(self) -> dict[str, list[str]]:
-        """For each public class the files with it."""
-        found: dict[str, list[str]] = defaultdict(list)
-        for file, tree in self.trees.items():
-            for node in tree.body:
-                if isinstance(node, ast.ClassDef) and node.name[0] != "_":
+                if isinstance(node, kinds) and node.name[0] != "_":
                     found[node.name].append(file)
         return found
 
@@ -154,14 +143,15 @@ def twice(source: Source) -> set[str]:
     """Return the names of files and of public classes that occur more than once."""
     files = Counter(Path(file).name for file in source.lines)
     found = {name for name, n in files.items() if n > 1 and name != "__init__.py"}
-    return found | {name for name, where in source.classes.items() if len(where) > 1}
+    classes = source.definitions(ast.ClassDef).items()
+    return found | {name for name, where in classes if len(where) > 1}
 
 
 def unused(source: Source) -> set[str]:
     """Return public classes and functions that nothing in the source uses."""
     return {
         f"{where[0]}:{name}"
-        for name, where in source.definitions.items()
+        for name, where in source.definitions(ast.ClassDef, ast.FunctionDef).items()
         if not source.mentions[name]
     }
 
