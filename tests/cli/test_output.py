@@ -20,7 +20,6 @@ from rich.console import Console
 import colobus
 from colobus.cli.display import Display, Printer
 from colobus.cli.experiment_flags import resolve
-from colobus.cli.main import run
 from colobus.cli.train import Train, launched
 from colobus.core.errors import ColobusError, printable
 from colobus.experiment.presets import preset
@@ -32,6 +31,7 @@ from colobus.training.start import least_steps
 from colobus.training.words import how_it_went, how_to_go_on, where_everything_is, why_less
 from conftest import catch
 from helpers.launching import CATCH, complete
+from helpers.launching import colobus as command
 
 CURVE = [(step, float(step), step % 7 / 10) for step in range(0, 900, 10)]
 
@@ -217,7 +217,7 @@ SOURCE = Path(colobus.__file__).parent
 
 
 def test_on_ray_without_ray_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it was not installed
     constants = SimpleNamespace(ENABLE_RAY_CLUSTER=False)  # nothing is open to the network
@@ -227,17 +227,16 @@ def test_on_ray_without_ray_leaves_no_folder(
     monkeypatch.setitem(sys.modules, name, tokens)
     monkeypatch.delitem(sys.modules, "colobus.runtime.ray.session", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    folder = tmp_path / "run"
-    assert run(["train", "catch", "--on", "ray", "--out", str(folder)]) == 2
-    said = capsys.readouterr()
-    assert said.out.startswith("learning catch into ")
-    assert "; first it starts Ray on this machine, which takes some seconds\n" in said.out
-    assert "install it with: pip install 'colobus[cluster]'" in said.err
+    code, out, err = command("train", "catch", "--on", "ray", "--out", tmp_path / "run")
+    assert code == 2
+    assert out.startswith("learning catch into ")
+    assert "; first it starts Ray on this machine, which takes some seconds\n" in out
+    assert "install it with: pip install 'colobus[cluster]'" in err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_refusal_after_the_first_line_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise colobus.ColobusError("no games today")
@@ -245,8 +244,9 @@ def test_a_refusal_after_the_first_line_leaves_no_folder(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("colobus.training.start.open_games", broken)
     for _ in range(2):  # the second one gets the same folder
-        assert run(["train", "catch"]) == 2
-        assert "learning catch into runs/catch-1: " in capsys.readouterr().out
+        code, out, _ = command("train", "catch")
+        assert code == 2
+        assert "learning catch into runs/catch-1: " in out
     assert list((tmp_path / "runs").iterdir()) == []
 
 

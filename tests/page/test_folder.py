@@ -6,11 +6,9 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from colobus.cli.main import run as colobus
 from colobus.core.errors import ColobusError
 from colobus.core.timing import bounding_stage
 from colobus.runs.folder import EVALUATION, slug
@@ -25,6 +23,7 @@ from colobus.runs.listing import (
     short_names,
 )
 from colobus.runs.read import RunFilm, RunFolder, flat, milestones
+from helpers.launching import colobus, printed, told
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
 VERSION_0_1 = Path(__file__).parent.parent / "data" / "version-0.1"
@@ -277,25 +276,19 @@ def tagged_run(folder: Path, tags: str, score: float) -> Path:
     return made
 
 
-def test_runs_are_listed_by_their_tags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_listed_by_their_tags(tmp_path: Path) -> None:
     tagged_run(tmp_path / "a", "fast, lr", 3.0)
     evaluate(tagged_run(tmp_path / "b", "lr,slow,", 5.0), 2000, [4.0, 5.0])
     make_run(tmp_path / "c")
 
-    def listed(*words: str) -> list[dict[str, Any]]:
-        assert colobus(["runs", str(tmp_path), "--json", *words]) == 0
-        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["runs"]
-        return found
-
-    assert [one["run"] for one in listed()] == ["a", "b", "c"]
-    assert [one["run"] for one in listed("--tags", "lr")] == ["a", "b"]
-    (only,) = listed("--tags", "slow,lr")
+    assert [one["run"] for one in told("runs", tmp_path)["runs"]] == ["a", "b", "c"]
+    assert [one["run"] for one in told("runs", tmp_path, "--tags", "lr")["runs"]] == ["a", "b"]
+    (only,) = told("runs", tmp_path, "--tags", "slow,lr")["runs"]
     want = {"run": "b", "tags": ["lr", "slow"], "game": "pong", "algorithm": "appo", "seed": 7}
     want |= {"steps": 2000, "seconds": 4.0, "score": 5.0, "evaluated": 4.5}
     assert {name: only[name] for name in want} == want
-    assert colobus(["runs", str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed("runs", tmp_path).splitlines()
     assert lines[2].split()[:9] == ["b", "lr,", "slow", "pong", "appo", "7", "2,000", "0:04", "5"]
-    assert colobus(["runs", str(tmp_path), "--tags", "none"]) == 0
-    assert capsys.readouterr().out == f"no run with all of the tags 'none' in {tmp_path}\n"
-    assert colobus(["runs", str(tmp_path / "no")]) == 2
+    said = printed("runs", tmp_path, "--tags", "none")
+    assert said == f"no run with all of the tags 'none' in {tmp_path}\n"
+    assert colobus("runs", tmp_path / "no")[0] == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from colobus.report.statistics import (
 )
 from colobus.runs import curves
 from colobus.runs.curves import Curve, read_metrics
-from helpers.made_runs import append, rising, row, write_metrics
+from helpers.made_runs import Row, append, rising, row, write_metrics
 
 SCORES = st.lists(st.floats(-3, 10).map(lambda x: round(x, 1)), min_size=1, max_size=7)
 GAMES = st.dictionaries(st.sampled_from("abcdef"), SCORES, min_size=1, max_size=4)
@@ -164,6 +165,14 @@ def steps_of(curve: Curve) -> list[int]:
     return [int(one.values["steps"]) for one in curve.rows]
 
 
+def curve_of(folder: Path, rows: Sequence[Row], **settings: int) -> Curve:
+    """Return what was read of a file with these rows."""
+    write_metrics(folder, rows)
+    curve = Curve(folder / "metrics.jsonl", **settings)
+    curve.refresh()
+    return curve
+
+
 def test_a_short_file_is_read_whole(tmp_path: Path) -> None:
     write_metrics(tmp_path, rising(20, kl=0.5))
     curve = Curve(tmp_path / "metrics.jsonl", kept=50)
@@ -176,9 +185,7 @@ def test_a_short_file_is_read_whole(tmp_path: Path) -> None:
 
 def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rising(30)
-    write_metrics(tmp_path, rows[:29])
-    curve = Curve(tmp_path / "metrics.jsonl")
-    curve.refresh()
+    curve = curve_of(tmp_path, rows[:29])
     parsed: list[bytes] = []
     loads = json.loads
 
@@ -194,10 +201,7 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_line_that_is_not_finished_is_read_when_it_is(tmp_path: Path) -> None:
-    write_metrics(tmp_path, rising(3))
-    path = tmp_path / "metrics.jsonl"
-    curve = Curve(path)
-    curve.refresh()
+    path, curve = tmp_path / "metrics.jsonl", curve_of(tmp_path, rising(3))
     line = json.dumps(row(4000, 8.0, 0.4)) + "\n"
     with path.open("a") as file:
         file.write(line[:20])
@@ -219,9 +223,7 @@ def test_of_a_long_file_rows_are_kept_evenly_and_the_newest(
     tmp_path: Path, count: int, whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(curves, "WHOLE", whole)
-    write_metrics(tmp_path, rising(count))
-    curve = Curve(tmp_path / "metrics.jsonl", kept=100)
-    curve.refresh()
+    curve = curve_of(tmp_path, rising(count), kept=100)
     steps = steps_of(curve)
     assert min(count, 50) <= len(steps) <= 202
     assert steps[-1] == 1000 * count
@@ -246,9 +248,7 @@ def test_growing_line_by_line_keeps_what_reading_at_once_keeps(tmp_path: Path) -
 
 
 def test_what_a_resumed_run_lost_is_dropped_and_the_resume_remembered(tmp_path: Path) -> None:
-    write_metrics(tmp_path, [*rising(10), row(4500, 30.0, 9.0), row(5500, 32.0, 9.0)])
-    curve = Curve(tmp_path / "metrics.jsonl")
-    curve.refresh()
+    curve = curve_of(tmp_path, [*rising(10), row(4500, 30.0, 9.0), row(5500, 32.0, 9.0)])
     assert steps_of(curve) == [1000, 2000, 3000, 4000, 4500, 5500]
     assert curve.resumed == [4500]
     append(tmp_path, row(2500, 50.0, 1.0))
@@ -272,10 +272,7 @@ def test_any_order_of_steps_is_read_as_read_metrics_reads_it(
 
 
 def test_a_file_that_was_replaced_or_cut_is_read_anew(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    write_metrics(tmp_path, rising(10))
-    curve = Curve(path)
-    curve.refresh()
+    path, curve = tmp_path / "metrics.jsonl", curve_of(tmp_path, rising(10))
     other = tmp_path / "other"
     other.mkdir()
     write_metrics(other, rising(12, every=7))
@@ -326,25 +323,21 @@ def test_lines_longer_than_a_read_are_passed_over(
 ) -> None:
     monkeypatch.setattr(curves, "LONGEST", 512)
     monkeypatch.setattr(curves, "TAIL", 128)
-    path = tmp_path / "metrics.jsonl"
-    good = [json.dumps(row(1000 * i, float(i), 1.0)).encode() for i in range(1, 9)]
-    path.write_bytes(b"\n".join([*good[:3], b""]))
-    curve = Curve(path)
-    curve.refresh()
+    rows = rising(8)
+    path, curve = tmp_path / "metrics.jsonl", curve_of(tmp_path, rows[:3])
     with path.open("ab") as file:
         file.write(b"x" * 1000)
     curve.refresh()
     with path.open("ab") as file:
-        file.write(b"\n".join([b"", *good[3:], b""]))
+        file.write(b"\n")
+    append(tmp_path, *rows[3:])
     curve.refresh()
     assert steps_of(curve) == [1000 * i for i in range(1, 9)]
 
 
 def test_columns_are_thinned_have_gaps_and_the_speed(tmp_path: Path) -> None:
     rows = [row(100 * i, 2.0 * i, None if i < 3 else float(i)) for i in range(1, 9)]
-    write_metrics(tmp_path, rows)
-    curve = Curve(tmp_path / "metrics.jsonl")
-    curve.refresh()
+    curve = curve_of(tmp_path, rows)
     found = curve.columns(["steps", "score", "steps_per_second", "nothing"], 4)
     assert found == {
         "steps": [200, 400, 600, 800],

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import colobus
-from colobus.cli.main import run as command
 from colobus.core.checkpoint import list_checkpoints, read_about, write_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.types import Episode, Version
 from colobus.evaluation.agent import load
 from colobus.roles.tracker.score import WINDOW, Score
 from helpers import gym_toys
+from helpers.launching import printed
 from helpers.players import CATCH, make_checkpoint, make_experiment, write_run
 
 FLAT: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
@@ -140,15 +140,15 @@ def test_evaluations_of_the_same_kind_come_first(run: Path) -> None:
     assert picked(run)[0] == 40
 
 
-def test_what_cannot_be_picked_is_one_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_picked_is_one_line(run: Path) -> None:
     path = add(run, 10, [])
     for wanted, why in (("7", "there are: best, last, 10"), ("first", "there are: best, last, 10")):
         with pytest.raises(ColobusError, match=f"--checkpoint {wanted}: not in .*; {why}$"):
             picked(run, wanted)
     with pytest.raises(ColobusError, match=r"checkpoint best: .* is one already; leave one out"):
         load(path, checkpoint="best")
-    assert command(["eval", str(run), "--checkpoint", "best", "--episodes", "2"]) == 0
-    assert "no checkpoint has the score of 50 games yet" in capsys.readouterr().out
+    said = printed("eval", run, "--checkpoint", "best", "--episodes", 2)
+    assert "no checkpoint has the score of 50 games yet" in said
 
 
 def test_the_score_of_a_checkpoint_is_that_of_the_games_around_it() -> None:

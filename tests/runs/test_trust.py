@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import colobus
-from colobus.cli.main import run
 from colobus.core import trust
 from colobus.core.errors import ColobusError
 from colobus.core.functions import Untrusted
 from colobus.runs.config import read_config
+from helpers.launching import colobus as command
 
 CODE = """
 from pathlib import Path
@@ -65,15 +65,13 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_no_command_runs_code_of_a_stranger(
-    place: Path, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_command_runs_code_of_a_stranger(place: Path, words: str) -> None:
     folder = folder_of(place, games={"game": "beside:make"})
     (folder / "checkpoints").mkdir()
     for name in ("00000001.safetensors", "00000001.json"):
         (folder / "checkpoints" / name).touch()
-    assert run(words.replace("RUN", str(folder)).split()) == 2
-    said = capsys.readouterr().err
+    code, _, said = command(*words.replace("RUN", str(folder)).split())
+    assert code == 2
     assert f"names the code 'beside:make' of {place / 'beside.py'}" in said
     assert "--trust" in said
     assert not (place / "ran").exists()
@@ -100,12 +98,12 @@ def test_nothing_that_is_named_is_imported(place: Path, settings: dict[str, Any]
 
 def test_what_is_trusted_in_so_many_words_is_run(place: Path) -> None:
     folder = folder_of(place, games={"game": "beside:make"})
-    assert run(["show", str(folder), "--trust"]) == 2  # what it makes is no environment
+    assert command("show", folder, "--trust")[0] == 2  # what it makes is no environment
     assert (place / "ran").exists()
     (place / "ran").unlink()
     del sys.modules["beside"]
     trust._EVERYTHING.clear()
-    assert run(["show", str(folder)]) == 2
+    assert command("show", folder)[0] == 2
     assert not (place / "ran").exists()
     with pytest.raises(ColobusError):
         colobus.load(folder, trust=True)
