@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -35,14 +34,17 @@ def test_an_onnx_file_is_written_and_compared(folder: Path) -> None:
     assert "ONNX Runtime and torch over 1,000 observations" in err
 
 
-def test_a_folder_for_a_hub_can_be_evaluated_by_its_name(folder: Path) -> None:
+def test_a_folder_for_a_hub_is_shown_and_evaluated_by_its_name_or_its_file(folder: Path) -> None:
     hub = folder.with_name("hub")
     words = ("--hub", hub, "--weights", "int8", "--episodes", 8, "--film-seconds", 1)
     said = told("export", folder, *words)["hub"]
     assert said["folder"] == str(hub)
     assert said["bytes"] == sum(path.stat().st_size for path in hub.iterdir())
-    assert told("eval", hub, "--episodes", 8)["scores"] == said["evaluation"]["scores"]
-    assert list((hub / "eval").glob("*.json"))
+    for path in (hub, hub / "model.safetensors"):
+        assert told("show", path)["checkpoint"]["steps"] == 1_000
+        played = told("eval", path, "--episodes", 8)
+        assert (played["scores"], played["steps"]) == (said["evaluation"]["scores"], 1_000)
+    assert len(list((hub / "eval").glob("*.json"))) == 1
     printed("record", hub, "--seconds", 1)
     assert (hub / "videos" / "1000.mp4").is_file()
 
@@ -119,20 +121,6 @@ def test_show_takes_a_run_and_a_checkpoint(two: tuple[Path, Path]) -> None:
 def test_record_takes_a_checkpoint_and_films_into_its_run(two: tuple[Path, Path]) -> None:
     printed("record", two[1], "--gif", "--seconds", 1)
     assert [path.name for path in (two[0] / "videos").iterdir()] == ["1000.gif"]
-
-
-def test_an_exported_agent_is_shown_and_evaluated_by_its_folder_or_its_file(
-    two: tuple[Path, Path], tmp_path: Path
-) -> None:
-    exported = tmp_path / "exported"
-    exported.mkdir()
-    shutil.copy(two[0] / "config.json", exported)
-    for suffix in (".safetensors", ".json"):
-        shutil.copy(two[1].with_suffix(suffix), exported / f"model{suffix}")
-    for path in (exported, exported / "model.safetensors"):
-        assert told("show", path)["checkpoint"]["steps"] == 1_000
-        assert told("eval", path, "--episodes", 2)["steps"] == 1_000
-    assert len(list((exported / "eval").iterdir())) == 1
 
 
 def test_what_is_no_agent_is_one_line(two: tuple[Path, Path]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,18 @@ import colobus
 from colobus.core.notebook import html_film, html_table
 from colobus.evaluation.evaluator import evaluate
 from colobus.roles.tracker import Status
+from helpers.html import Page
 from helpers.players import CATCH, make_agent
 
 NASTY = "<script>alert('1')</script>\x1b[2J"
 
 
-class Texts(HTMLParser):
-    """Collects the tags and texts of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
-def shown(thing: Any) -> Texts:
-    return Texts(thing._repr_html_())
+def shown(thing: Any) -> Page:
+    return Page(thing._repr_html_())
 
 
 def test_a_table_escapes_everything_and_leaves_out_what_is_not_known() -> None:
-    page = Texts(html_table(NASTY, {NASTY: NASTY, "no": None, "nor": "", "zero": 0}))
+    page = Page(html_table(NASTY, {NASTY: NASTY, "no": None, "nor": "", "zero": 0}))
     assert page.texts == [NASTY.replace("\x1b", "?")] * 3 + ["zero", "0"]
     assert {tag for tag, _ in page.tags} == {"table", "caption", "tr", "th", "td"}
 
@@ -81,7 +65,7 @@ def test_a_film_is_played_where_it_is_small_enough(
     path.write_bytes(b"a film")
     page = shown(film)
     assert page.texts == [f"{path}: score 3.5 in 1,000 steps, 20 s"]
-    source = dict(page.tags)[tag]["src"]
+    source = dict(dict(page.tags)[tag])["src"]
     assert source is not None
     assert base64.b64decode(source.partition(",")[2]) == b"a film"
     monkeypatch.setattr("colobus.core.notebook.MOST_BYTES", 5)

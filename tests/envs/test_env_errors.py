@@ -57,54 +57,42 @@ def step(at: int, value: Any) -> tuple[Any, ...]:
 NAN = np.array([0, np.nan], np.float32)
 
 
+BEGINNINGS = [
+    (SEEN, "its reset returned one ndarray, must be a tuple of an observation and a diction"),
+    ((SEEN,), "its reset returned 1 values"),
+    ((SEEN, None), r"its reset returned 2 values \(ndarray, NoneType\), must be a tuple"),
+    (None, "its reset returned one NoneType"),
+    ((np.zeros(3), {}), r"its observation is float64\[3\], its space says float32\[2\]"),
+    ((None, {}), "its observation is NoneType"),
+    ((NAN, {}), "game 0 of 2, step 0: its observation has nan; let the env"),
+]
+STEPS = [
+    ((SEEN, 1.0, False, {}), r"its step returned 4 values .*must be a tuple of 5: observation"),
+    (SEEN, "its step returned one ndarray"),
+    (None, "its step returned one NoneType"),
+    (step(0, np.zeros((2, 1))), r"its observation is float64\[2, 1\], its space says"),
+    (step(0, NAN), "game 0 of 2, step 1: its observation has nan"),
+    (step(1, None), "its reward is None, must be one number"),
+    (step(1, "much"), "its reward is much, must be one number"),
+    (step(1, [1.0, 2.0]), r"its reward is \[1.0, 2.0\] of shape \[2\], must be one number"),
+    (step(1, np.nan), "game 0 of 2, step 1: its reward has nan; let the environment give"),
+    (step(1, np.inf), "game 0 of 2, step 1: its reward has inf"),
+    (step(2, None), "its terminated is None, must be one number"),
+    (step(3, "no"), "its truncated is no, must be one number"),
+    (step(4, None), r"its step returned 5 values \(ndarray, float, bool, bool, NoneType\)"),
+]
+
+
 @pytest.mark.parametrize(
-    ("begin", "said"),
+    ("where", "found", "said"),
     [
-        (SEEN, "its reset returned one ndarray, must be a tuple of an observation and a diction"),
-        ((SEEN,), "its reset returned 1 values"),
-        ((SEEN, None), r"its reset returned 2 values \(ndarray, NoneType\), must be a tuple"),
-        (None, "its reset returned one NoneType"),
-        (
-            (np.zeros(3), {}),
-            r"its observation is float64\[3\], its space says float32\[2\]",
-        ),
-        ((None, {}), "its observation is NoneType"),
-        (
-            (NAN, {}),
-            "game 0 of 2, step 0: its observation has nan; let the env",
-        ),
+        *(("begin", found, said) for found, said in BEGINNINGS),
+        *(("step", found, said) for found, said in STEPS),
     ],
 )
-def test_wrong_beginnings_are_one_line(begin: Any, said: str) -> None:
+def test_wrong_beginnings_and_steps_are_one_line(where: str, found: Any, said: str) -> None:
     def make() -> Any:
-        return Odd(begin=begin)
-
-    with pytest.raises(ColobusError, match=f"^test_env_errors:.*make.*: {said}") as error:
-        play(make)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        ((SEEN, 1.0, False, {}), r"its step returned 4 values .*must be a tuple of 5: observation"),
-        (SEEN, "its step returned one ndarray"),
-        (None, "its step returned one NoneType"),
-        (step(0, np.zeros((2, 1))), r"its observation is float64\[2, 1\], its space says"),
-        (step(0, NAN), "game 0 of 2, step 1: its observation has nan"),
-        (step(1, None), "its reward is None, must be one number"),
-        (step(1, "much"), "its reward is much, must be one number"),
-        (step(1, [1.0, 2.0]), r"its reward is \[1.0, 2.0\] of shape \[2\], must be one number"),
-        (step(1, np.nan), "game 0 of 2, step 1: its reward has nan; let the environment give"),
-        (step(1, np.inf), "game 0 of 2, step 1: its reward has inf"),
-        (step(2, None), "its terminated is None, must be one number"),
-        (step(3, "no"), "its truncated is no, must be one number"),
-        (step(4, None), r"its step returned 5 values \(ndarray, float, bool, bool, NoneType\)"),
-    ],
-)
-def test_wrong_steps_are_one_line(found: Any, said: str) -> None:
-    def make() -> Any:
-        return Odd(step=found)
+        return Odd(**{where: found})
 
     with pytest.raises(ColobusError, match=f"^test_env_errors:.*make.*: {said}") as error:
         play(make)

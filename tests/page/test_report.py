@@ -8,7 +8,6 @@ import itertools
 import os
 import re
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from colobus.report.format import DASH, Block, Figure, Heading, Table, Text, as_
 from colobus.report.plots import SOURCES, public_curves, source_of
 from colobus.report.provenance import protocol_line, results_csv
 from colobus.report.results import TRAINING_GAMES, Results, read_results, score_at
+from helpers.html import Page
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
 NAME = "<img src=x onerror=alert(1)>$x$"
@@ -340,22 +340,8 @@ def test_the_table_for_computers_has_a_line_for_each_run(two_seeds: Path) -> Non
     assert rows[0]["machine"].startswith("A processor")
 
 
-class Pieces(HTMLParser):
-    """Collects tags, what they refer to, and inline handlers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.handlers: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        for name, value in attrs:
-            if name in ("src", "href", "xlink:href", "data", "action"):
-                self.addresses.append(value or "")
-            if name.startswith("on"):
-                self.handlers.append(name)
+REFER = ("src", "href", "xlink:href", "data", "action")
+"""Attributes that refer to something."""
 
 
 def test_the_file_stands_alone_and_runs_nothing(tmp_path: Path) -> None:
@@ -363,12 +349,14 @@ def test_the_file_stands_alone_and_runs_nothing(tmp_path: Path) -> None:
     make_run(tmp_path / "other", rising(50), game=NAME, name="b")
     evaluate(run, 50_000, [1.0, 2.0], protocol=NAME)
     text = report(read_results([tmp_path]))
-    found = Pieces()
-    found.feed(text)
-    assert "svg" in found.tags
-    assert not {"script", "img", "iframe", "object", "link", "image"} & set(found.tags)
-    assert [a for a in found.addresses if not a.startswith("#")] == []
-    assert found.handlers == []
+    page = Page(text)
+    tags = {tag for tag, _ in page.tags}
+    assert "svg" in tags
+    assert not {"script", "img", "iframe", "object", "link", "image"} & tags
+    given = [attribute for _, attributes in page.tags for attribute in attributes]
+    addresses = [at or "" for name, at in given if name in REFER]
+    assert [address for address in addresses if not address.startswith("#")] == []
+    assert [name for name, _ in given if name.startswith("on")] == []
     assert not re.search(r"url\((?!#)", text)
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
 
