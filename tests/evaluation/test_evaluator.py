@@ -28,6 +28,7 @@ from colobus.evaluation.evaluator import evaluate, share_out
 from colobus.evaluation.protocols import PROTOCOLS, PlayedGame
 from colobus.runs.read import has_evaluation, read_evaluations
 from helpers.players import (
+    BREAKOUT,
     CATCH,
     Catcher,
     Clock,
@@ -39,8 +40,6 @@ from helpers.players import (
     raw_step,
     raw_vector,
 )
-
-BREAKOUT = GameSettings(game="breakout")
 
 
 class Counting:

@@ -15,16 +15,13 @@ import torch
 from colobus.core.checkpoint import read_checkpoint, write_pair
 from colobus.core.errors import ColobusError
 from colobus.core.types import Version
-from colobus.envs.api import GameSettings
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.export.hub import export_folder, metadata_of, score_section
 from colobus.evaluation.protocols import Evaluation, PlayedGame, find_protocol
 from colobus.runs.exported import Weights, packed, unpacked
 from colobus.runs.folder import MODEL, place_of
-from helpers.players import decoded, make_checkpoint, make_experiment, write_run
-
-BREAKOUT = GameSettings(game="breakout")
+from helpers.players import BREAKOUT, decoded, make_checkpoint, make_experiment, write_run
 
 
 def test_float32_weights_are_unchanged_and_nothing_else_is_kept() -> None:

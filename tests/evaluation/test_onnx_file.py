@@ -26,11 +26,10 @@ from colobus.envs.make import frame_shape
 from colobus.evaluation.agent import Agent
 from colobus.evaluation.export.onnx_file import compare, export_onnx
 from helpers import gym_toys
-from helpers.players import CATCH, make_agent
+from helpers.players import BREAKOUT, CATCH, make_agent
 
 pytestmark = pytest.mark.slow
 
-BREAKOUT = GameSettings(game="breakout")
 CARTPOLE = GameSettings(game="CartPole-v1")
 
 

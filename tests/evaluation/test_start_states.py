@@ -29,7 +29,7 @@ from colobus.evaluation.start_states import (
     summary_line,
     write_starts,
 )
-from helpers.launching import printed, refused
+from helpers.launching import printed, refused, told
 from helpers.players import CATCH, Clock, Scripted, Waiting, make_agent, played_by_hand, write_run
 
 pytestmark = pytest.mark.slow
@@ -307,8 +307,7 @@ def test_the_commands(tmp_path: Path) -> None:
     said = f"--out {away}: there is no folder {away.parent}; make it"
     assert said in refused(*words[:3], away)
     play = ["eval", str(folder), "--protocol", "human"]
-    # means human
-    data = json.loads(printed(*play[:2], "--starts", out, "--compare", "--json"))
+    data = told(*play[:2], "--starts", out, "--compare")  # means human
     assert (data["episodes"], data["starts"]["made_by"]["run"]) == (3, str(folder))
     verdicts = {row["comparable"] for row in data["compare"] if "human" in row["protocol"]}
     assert verdicts == {"except the starts"}

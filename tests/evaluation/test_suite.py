@@ -36,7 +36,7 @@ from colobus.report.ledger import (
 )
 from colobus.roles.tracker import StopRule
 from colobus.training import run as training
-from helpers.launching import colobus, printed, refused
+from helpers.launching import colobus, printed, refused, told
 
 SMALL = ("--preset", "catch", "--protocol", "training", "--episodes", "2")
 
@@ -145,7 +145,7 @@ def test_two_games_are_played_in_order_and_once(
 ) -> None:
     """Catch and real Pong on 10 x 10 pixels; then a second seed, of which only one is missing."""
     words = ["suite", "catch,pong", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
-    data = json.loads(printed(*words, "--json"))
+    data = told(*words)
     assert trained == [("catch-1", False), ("pong-1", False)]
     assert ledger(tmp_path) == [("catch", 1), ("pong", 1)]
     rows = read_ledger(suite_in(tmp_path, *words[1:-2]))
@@ -189,9 +189,9 @@ def test_several_seeds_of_one_run_end_with_a_report(
     assert "seeds: 2 of 2" in said
     assert f"{out}/report.html: 2 runs of 1 game\n" in said
     (out / "report.html").unlink()
-    told = json.loads(printed(*words, 3, "--json"))  # two are done, and a third comes
+    data = told(*words, 3)  # two are done, and a third comes
     assert trained[2:] == [(names[2], False)]
-    assert [one["seed"] for one in told["runs"]] == [4, 5, 6]
+    assert [one["seed"] for one in data["runs"]] == [4, 5, 6]
     assert (out / "report.html").is_file()
     assert "was begun with other settings" in refused(*words, "3", "--gamma", "0.5")
     err = refused("train", "--resume", out / "runs" / names[0], "--seeds", "2")
@@ -445,7 +445,7 @@ def test_the_table_of_a_made_up_ledger(tmp_path: Path, no_training: None) -> Non
         ("pong", "-20.7", ""),
         ("breakout", "30.5", "3661.0"),
     ]
-    data = json.loads(printed(*words, "--json"))
+    data = told(*words)
     assert [one["game"] for one in data["games"]] == ["pong", "breakout"]
     assert data["games"][1]["passed"] == {"random": 12.0, "human": 3661.0}
     assert data["mean_human_normalised"] == pytest.approx(50.0)

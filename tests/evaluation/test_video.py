@@ -27,6 +27,7 @@ from colobus.training.run import train
 from colobus.training.start import begin, make_network
 from conftest import catch
 from helpers.players import (
+    BREAKOUT,
     CATCH,
     Catcher,
     Clock,
@@ -39,8 +40,6 @@ from helpers.players import (
     played_by_hand,
     write_run,
 )
-
-BREAKOUT = GameSettings(game="breakout")
 
 
 def enlarged(shown: list[Bytes]) -> Bytes:

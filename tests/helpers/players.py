@@ -29,6 +29,7 @@ from colobus.nets.network import InputStatistics, Network, NetworkSettings
 from colobus.runs.config import Config, read_config, write_config
 
 CATCH = GameSettings(game="catch", size=10)
+BREAKOUT = GameSettings(game="breakout")
 
 
 def raw_vector(settings: GameSettings, count: int, stack: int) -> Any:

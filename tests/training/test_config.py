@@ -19,7 +19,7 @@ from colobus.experiment.settings import Experiment
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.tracker import StopRule
 from colobus.runs.config import FORMAT, Config, of_format_1, read_config, write_config
-from helpers.launching import printed
+from helpers.launching import printed, told
 
 
 def written(folder: Path) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_names_of_0_1_become_todays() -> None:
 
 
 def test_a_run_is_evaluated_filmed_and_resumed(old_run: Path, tmp_path: Path) -> None:
-    assert json.loads(printed("eval", old_run, "--episodes", 5, "--json"))["episodes"] == 5
+    assert told("eval", old_run, "--episodes", 5)["episodes"] == 5
     printed("record", old_run, "--seconds", 1, "--out", tmp_path / "a.gif")
     before = newest_checkpoint(old_run / "checkpoints")[1]
     assert before.version.incarnation == 0

@@ -1,4 +1,4 @@
-"""Learners that step alike: what they are equal to, how they end, and what is refused."""
+"""Learners that step alike: what they are equal to, and how they end."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ import colobus
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.batches import Prepared
 from colobus.core.checkpoint import newest_checkpoint
-from colobus.core.errors import Closed, ColobusError, RoleFailed
+from colobus.core.errors import Closed, RoleFailed
 from colobus.core.seeding import generator
 from colobus.core.types import Batch, Version
-from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
 from colobus.ops.flat import FlatParameters
@@ -104,37 +103,6 @@ def test_catch_is_learned_and_an_interrupted_run_is_saved(tmp_path: Path) -> Non
     assert result.score is not None
     assert result.score >= 0.9
     assert newest_checkpoint(tmp_path / "run" / "checkpoints")[1].steps == result.steps
-
-
-@pytest.mark.parametrize(
-    ("name", "words", "said"),
-    [
-        (
-            "pong",
-            {"learners": 2},
-            r"^--learners 2 with APPO: .* or add --reduce group$",
-        ),
-        ("pong", {"reduce": "group"}, r"^--reduce group: has an effect only with --learners"),
-        (
-            "dqn-pong",
-            {"learners": 2, "reduce": "group"},
-            r"^--learners 2 --reduce group with DQN: not tested",
-        ),
-        (
-            "pong",
-            {"learners": 2, "reduce": "group", "replay_proportion": 0.5, "replay_slots": 50},
-            r"^--replay-proportion 0\.5 with --reduce group: ",
-        ),
-        (
-            "pong",
-            {"learners": 2, "reduce": "group", "replays": 2},
-            r"^--replays 2 with --reduce group: each learner has one queue",
-        ),
-    ],
-)
-def test_what_a_group_cannot_do_is_refused(name: str, words: dict[str, Any], said: str) -> None:
-    with pytest.raises(ColobusError, match=said):
-        check(colobus.preset(name, **words))
 
 
 ROUNDS = 8

@@ -161,6 +161,14 @@ REFUSED = {
     "shared equally by so many queues; use 2",
     "dqn-pong --replays 2": "--replays 2 with a single learner: it has one replay buffer; add",
     "dba3c-catch --replays 2": "--replays 2: has an effect only without --workers",
+    "pong --learners 2": "--learners 2 with APPO: not tested; leave out --workers and --learners "
+    "or add --reduce group",
+    "pong --reduce group": "--reduce group: has an effect only with --learners",
+    "dqn-pong --learners 2 --reduce group": "--learners 2 --reduce group with DQN: not tested",
+    f"pong --learners 2 --reduce group {MIX} --replay-slots 50": "--replay-proportion 0.5 with "
+    "--reduce group: ",
+    "pong --learners 2 --reduce group --replays 2": "--replays 2 with --reduce group: each learner "
+    "has one queue",
     "catch --emulators 2": "--emulators 2: has an effect only in Atari games",
     "dba3c-pong --loaders 1": "--loaders 1: has an effect only without --workers",
     "apex-pong --loaders 1": "--loaders 1 with DQN: ",
