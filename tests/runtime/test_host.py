@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -28,24 +27,12 @@ from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, stand_in
 from helpers.launching import LONG
 from helpers.outcomes import Outcome, assert_same, outcome, run_to_the_end
+from helpers.waiting import on_a_thread
 
 
 def dial(host: RoleHost) -> Call:
     """Call a host on a thread of its own, as calls between processes do not wait for each other."""
-
-    def call(request: Request) -> Wait:
-        answers: Future[Any] = Future()
-
-        def answer() -> None:
-            try:
-                answers.set_result(host.call(request))
-            except BaseException as error:
-                answers.set_exception(error)
-
-        threading.Thread(target=answer, daemon=True).start()
-        return answers.result
-
-    return call
+    return lambda request: on_a_thread(lambda: host.call(request)).result
 
 
 def on_hosts(
@@ -237,14 +224,11 @@ def test_a_call_of_an_earlier_epoch_is_refused_and_one_of_a_later_epoch_waits() 
     with pytest.raises(Closed):
         old.sell()
     new: Any = Remote(dial(host), 2, "shop")
-    sold: list[int] = []
-    early = threading.Thread(target=lambda: sold.append(new.sell()))
-    early.start()
-    early.join(0.1)
-    assert sold == []
+    early = on_a_thread(new.sell)
+    time.sleep(0.1)
+    assert not early.done()
     host.begin(2, only("shop", Shop, 50), ["shop"], {}, 60.0)
-    early.join(30)
-    assert sold == [49]
+    assert early.result(30) == 49
     host.begin(1, only("shop", Shop, 10), ["shop"], {}, 60.0)  # came late: nothing is undone
     assert new.sell() == 48
 

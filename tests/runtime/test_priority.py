@@ -17,6 +17,7 @@ from colobus.runtime.system import ACTORS, be_nicer
 from colobus.runtime.threads import Threads
 from colobus.training.start import open_games
 from conftest import short_pong
+from helpers.waiting import on_a_thread
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have no own priority")
 
@@ -95,7 +96,5 @@ def test_nobody_is_nicer_than_19() -> None:
             be_nicer(ACTORS)
             seen.append(niceness())
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    on_a_thread(run).result()
     assert seen[-1] == 19

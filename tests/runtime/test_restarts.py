@@ -15,8 +15,7 @@ from colobus.core.types import Gradient, Version
 from colobus.envs.catch import CatchGames
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, ReuseSettings
-from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import Admission, ParameterServer
+from colobus.roles.parameters.server import ParameterServer
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.tracker import Tracker
 from conftest import catch, distributed_catch, dqn, reshaped
@@ -28,6 +27,7 @@ from helpers.outcomes import (
     run_to_the_end,
     threads,
 )
+from helpers.servers import server_of
 
 
 def fail_once(function: Any, at: int, error: str) -> Any:
@@ -141,9 +141,8 @@ def pushed(server: ParameterServer, part: int) -> bool:
 
 
 def test_a_server_goes_back_bit_for_bit_and_takes_all_parts_again() -> None:
-    make = OptimizerSettings(), Admission(1), Version(0, 3)
     values, clean = (torch.arange(64, dtype=torch.float32) for _ in range(2))
-    server, other = ParameterServer(values, *make), ParameterServer(clean, *make)
+    server, other = (server_of(each, version=Version(0, 3)) for each in (values, clean))
     before = values.clone()
     assert pushed(server, 0)
     assert pushed(server, 1)
@@ -161,7 +160,7 @@ def test_a_server_goes_back_bit_for_bit_and_takes_all_parts_again() -> None:
 def test_a_server_whose_only_step_was_interrupted_cannot_go_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    server = ParameterServer(torch.zeros(64), OptimizerSettings(), Admission(1), Version(0, 3))
+    server = server_of(torch.zeros(64), version=Version(0, 3))
     monkeypatch.setattr(server.optimizer, "step", fail_once(None, 1, "by accident"))
     gradient = Gradient(0, Version(0, 3), 0, 1, 1, 0.1, torch.ones(64))
     with pytest.raises(RuntimeError, match="by accident"):

@@ -18,14 +18,14 @@ from colobus.core.errors import CannotWrite, ColobusError, Lost
 from colobus.core.types import Gradient, Params, Version
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
-from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
+from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.replay.buffer import write_arrays
 from colobus.roles.tracker import Status
 from colobus.training.run import train
 from colobus.training.saving import LearnerSaver, SliceSaver, aux_at, save_last
 from conftest import catch, dqn, often, reshaped, stand_in
 from helpers.launching import complete
+from helpers.servers import server_of
 from helpers.unbroken import assert_same_run
 
 SIZE = 64
@@ -69,14 +69,7 @@ class Scene:
     def __init__(self, mixed: bool = False) -> None:
         rule = Admission(1, 9) if mixed else Admission(1)
         self.servers = [
-            ParameterServer(
-                torch.full((SIZE,), float(i)),
-                OptimizerSettings(),
-                rule,
-                FIRST,
-                ServerSettings(patience=0.0, keep_every=3),
-            )
-            for i in range(3)
+            server_of(torch.full((SIZE,), float(i)), rule, FIRST, keep_every=3) for i in range(3)
         ]
         self.tracker = stand_in(Tracker())
         self.lines: list[str] = []
