@@ -18,7 +18,7 @@ from colobus.nets.heads import ActionValues
 from colobus.nets.network import Network, NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.returns import lambda_returns
+from helpers.returns import histogram_of, lambda_returns
 from helpers.stacking import stack_at
 
 Array = np.ndarray[Any, Any]
@@ -76,17 +76,10 @@ def loss(form: str, outputs: Array, value: float) -> float:
             huber = error**2 / 2 if abs(error) <= 1 else abs(error) - 0.5
             total += abs((i + 0.5) / ATOMS - (error < 0)) * huber
         return total / ATOMS
-    middle = math.copysign(math.sqrt(abs(value) + 1) - 1, value)
-    deviation = 0.75 * (bins()[0][1] - bins()[0][0])
-    mass = [
-        math.erf((high - middle) / deviation / math.sqrt(2))
-        - math.erf((low - middle) / deviation / math.sqrt(2))
-        for low, high in bins()
-    ]
     largest = outputs.max()
     normaliser = largest + math.log(np.exp(outputs - largest).sum())
-    each = [p / sum(mass) * (output - normaliser) for p, output in zip(mass, outputs, strict=True)]
-    return -float(sum(each))
+    mass = np.array(histogram_of(value, ATOMS, 100.0))
+    return -float((mass * (outputs - normaliser)).sum())
 
 
 def learned(algorithm: Any, net: Network, batch: Batch, algorithm_state: Any) -> dict[str, float]:

@@ -1,6 +1,8 @@
-"""Returns step by step, as the papers write them."""
+"""Returns step by step and their distributions, as the papers write them."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -27,3 +29,21 @@ def lambda_returns(
             after = lam * follows + (1 - lam) * best[b, t + 1]
             targets[b, t] = rewards[b, t] + gamma * (0.0 if sent.terminated[b, t] else after)
     return targets
+
+
+def histogram_of(value: float, bins: int, most: float) -> list[float]:
+    """Farebrother et al. 2024, section 3.1: a normal distribution cut into bins of equal width.
+
+    Values are squashed first (Pohlen et al. 2018, without their linear term).
+    """
+    limit = math.sqrt(most + 1) - 1
+    width = 2 * limit / bins
+    value = min(max(value, -most), most)
+    middle = math.copysign(math.sqrt(abs(value) + 1) - 1, value)
+    deviation = 0.75 * width
+
+    def below(edge: float) -> float:
+        return 0.5 * (1 + math.erf((edge - middle) / (deviation * math.sqrt(2))))
+
+    mass = [below(-limit + (i + 1) * width) - below(-limit + i * width) for i in range(bins)]
+    return [one / sum(mass) for one in mass]

@@ -5,14 +5,13 @@ The losses themselves are compared with the papers in `algorithms`.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 from colobus.ops import distributions, losses
 from helpers.gradients import Array, as_float32, differences, gradient_of, log_softmax
+from helpers.returns import histogram_of
 
 
 @pytest.fixture
@@ -69,31 +68,13 @@ def test_the_mean_of_the_estimate_has_the_gradient_of_the_divergence(
     np.testing.assert_allclose(gradient_of(found, logits), slope, atol=3e-3)
 
 
-def slow_target(value: float, bins: int, most: float) -> list[float]:
-    """Farebrother et al. 2024, section 3.1: a normal distribution cut into bins of equal width.
-
-    Values are squashed first (Pohlen et al. 2018, without their linear term).
-    """
-    limit = math.sqrt(most + 1) - 1
-    width = 2 * limit / bins
-    value = min(max(value, -most), most)
-    middle = math.copysign(math.sqrt(abs(value) + 1) - 1, value)
-    deviation = 0.75 * width
-
-    def below(edge: float) -> float:
-        return 0.5 * (1 + math.erf((edge - middle) / (deviation * math.sqrt(2))))
-
-    mass = [below(-limit + (i + 1) * width) - below(-limit + i * width) for i in range(bins)]
-    return [one / sum(mass) for one in mass]
-
-
 VALUES = [-130.0, -100.0, -7.3, -0.4, 0.0, 0.02, 1.0, 3.5, 40.0, 99.0, 250.0]
 
 
 @pytest.mark.parametrize(("bins", "limit"), [(21, 100.0), (51, 100.0), (101, 100.0), (51, 20.0)])
 def test_targets_are_normal_distributions_cut_into_bins(bins: int, limit: float) -> None:
     found = distributions.histograms_of(torch.tensor(VALUES), bins, limit)
-    want = np.array([slow_target(value, bins, limit) for value in VALUES])
+    want = np.array([histogram_of(value, bins, limit) for value in VALUES])
     np.testing.assert_allclose(found.numpy(), want, atol=2e-6)
 
 
