@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,23 @@ def evaluate(
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(said | more))
     return path
+
+
+def events_of(run: Path) -> tuple[dict[str, list[tuple[int, float]]], dict[str, str]]:
+    """Return the scalars with their steps, and the texts, that TensorBoard has of a run."""
+    from tensorboardX.proto import event_pb2
+
+    (file,) = (run / "tensorboard").glob("events*")
+    data, offset = file.read_bytes(), 0
+    scalars: dict[str, list[tuple[int, float]]] = {}
+    texts: dict[str, str] = {}
+    while offset < len(data):  # TFRecord: length, checksum, data, checksum
+        (length,) = struct.unpack_from("<Q", data, offset)
+        event = event_pb2.Event.FromString(data[offset + 12 : offset + 12 + length])
+        offset += 16 + length
+        for value in event.summary.value:
+            if value.HasField("tensor"):
+                texts[value.tag] = value.tensor.string_val[0].decode()
+            else:
+                scalars.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return scalars, texts

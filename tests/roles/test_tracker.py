@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import struct
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,6 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from tensorboardX.proto import event_pb2
 
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.types import Episode, Params, Traffic, Update, Version
@@ -29,6 +27,7 @@ from colobus.runs.folder import RECONSTRUCTION
 from colobus.training.role_factory import tracker_files
 from colobus.training.run import train
 from conftest import catch, make_net, stand_in
+from helpers.made_runs import events_of
 from helpers.outcomes import batches_of, place_inline
 from helpers.stacking import stack_at
 from helpers.variants import with_network
@@ -277,17 +276,7 @@ def test_each_evaluation_is_a_point_at_the_steps_of_its_checkpoint(tmp_path: Pat
     assert not make_tracker().evaluated(1e9, 100, 1)
     assert tracker.status().evaluated == 18.0
     tracker.finish()
-    (file,) = (tmp_path / "tensorboard").iterdir()
-    data, offset, points = file.read_bytes(), 0, []
-    while offset < len(data):  # TFRecord: length, checksum, data, checksum
-        (length,) = struct.unpack_from("<Q", data, offset)
-        event = event_pb2.Event.FromString(data[offset + 12 : offset + 12 + length])
-        offset += 16 + length
-        points += [
-            (event.step, value.simple_value)
-            for value in event.summary.value
-            if value.tag == "eval/episodic_return"
-        ]
+    points = events_of(tmp_path)[0]["eval/episodic_return"]
     assert points == [(1000, pytest.approx(3.5)), (2500, pytest.approx(18.0))]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,6 +17,7 @@ from colobus.core.files import read_lines
 from colobus.runs.curves import read_metrics
 from colobus.training.tracking import CLIENTS
 from helpers.launching import refused
+from helpers.made_runs import events_of
 
 
 @pytest.fixture(autouse=True)
@@ -28,23 +28,9 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_tensorboard_has_the_names_of_others_and_ours() -> None:
     """Events against metrics.jsonl and episodes.jsonl; none of them is lost."""
-    from tensorboardX.proto import event_pb2
-
     run = Path("run")
     result = colobus.train("catch", run, steps=20_000, log=lambda _line: None)
-    (file,) = run.glob("tensorboard/events*")
-    data, offset = file.read_bytes(), 0
-    scalars: dict[str, list[tuple[int, float]]] = {}
-    texts: dict[str, str] = {}
-    while offset < len(data):  # TFRecord: length, checksum, data, checksum
-        (length,) = struct.unpack_from("<Q", data, offset)
-        event = event_pb2.Event.FromString(data[offset + 12 : offset + 12 + length])
-        offset += 16 + length
-        for value in event.summary.value:
-            if value.HasField("tensor"):
-                texts[value.tag] = value.tensor.string_val[0].decode()
-            else:
-                scalars.setdefault(value.tag, []).append((event.step, value.simple_value))
+    scalars, texts = events_of(run)
     lines, episodes = read_metrics(run), read_lines(run / "episodes.jsonl")
     for tag, name in (
         ("charts/score", "score"),
