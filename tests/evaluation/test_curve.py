@@ -15,15 +15,7 @@ from colobus.core.types import Bools
 from colobus.report.plots import Line, draw_curve, line_of
 from colobus.runs.curves import read_metrics
 from colobus.runs.read import RunFolder
-
-
-def line(steps: int, seconds: float, score: float | None) -> str:
-    return json.dumps({"steps": steps, "seconds": seconds, "score": score}) + "\n"
-
-
-def write(folder: Path, *lines: str) -> Path:
-    (folder / "metrics.jsonl").write_text("".join(lines))
-    return folder
+from helpers.made_runs import evaluate, rising, row, write_metrics
 
 
 def read(folder: Path) -> RunFolder:
@@ -33,7 +25,7 @@ def read(folder: Path) -> RunFolder:
 
 
 def test_points_are_read_in_order_and_lines_without_a_score_passed_over(tmp_path: Path) -> None:
-    write(tmp_path, line(100, 30.0, None), line(200, 60.0, -1.0), line(300, 90.0, 2.5))
+    write_metrics(tmp_path, [row(100, 30.0, None), row(200, 60.0, -1.0), row(300, 90.0, 2.5)])
     run = read(tmp_path)
     assert line_of(run, "steps", "score") == Line([200.0, 300.0], [-1.0, 2.5])
     assert line_of(run, "minutes", "score") == Line([1.0, 1.5], [-1.0, 2.5])
@@ -41,8 +33,10 @@ def test_points_are_read_in_order_and_lines_without_a_score_passed_over(tmp_path
 
 def test_torn_and_strange_lines_are_passed_over(tmp_path: Path) -> None:
     torn = '{"steps": 400, "seco'
-    write(tmp_path, line(200, 60.0, 1.0), torn + "\n", "[]\n", line(500, 90.0, 2.0), torn)
-    assert [row["steps"] for row in read_metrics(tmp_path)] == [200, 500]
+    whole = [json.dumps(row(steps, 60.0, 1.0)) for steps in (200, 500)]
+    text = "\n".join([whole[0], torn, "[]", whole[1], torn])
+    (tmp_path / "metrics.jsonl").write_text(text)
+    assert [one["steps"] for one in read_metrics(tmp_path)] == [200, 500]
 
 
 def test_no_metrics_is_said(tmp_path: Path) -> None:
@@ -57,7 +51,7 @@ def blue(picture: Any) -> Bools:
 
 
 def test_the_picture_shows_a_rising_curve_on_both_axes(tmp_path: Path) -> None:
-    write(tmp_path, *(line(1000 * i, 6.0 * i, i / 10) for i in range(1, 101)))
+    write_metrics(tmp_path, rising(100))
     (tmp_path / "config.json").write_text(json.dumps({"games": {"game": "space_invaders"}}))
     path = draw_curve(tmp_path)
     assert path == tmp_path / "curve.png"
@@ -74,11 +68,9 @@ def test_the_picture_shows_a_rising_curve_on_both_axes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_evaluation_is_marked(tmp_path: Path) -> None:
-    write(tmp_path, line(1000, 6.0, 0.0), line(2000, 12.0, 1.0))
+    write_metrics(tmp_path, rising(2))
     plain = cv2.imread(str(draw_curve(tmp_path)))
-    (tmp_path / "eval").mkdir()
-    said = {"protocol": "training", "mean": 0.9, "standard_error": 0.1, "episodes": 50}
-    (tmp_path / "eval" / "2000-training.json").write_text(json.dumps(said | {"steps": 2000}))
+    evaluate(tmp_path, 2000, [0.1, 0.3], "training")
     marked = cv2.imread(str(draw_curve(tmp_path)))
     assert plain is not None
     assert marked is not None
@@ -88,5 +80,5 @@ def test_an_evaluation_is_marked(tmp_path: Path) -> None:
 
 
 def test_a_run_too_short_for_a_score_still_has_a_picture(tmp_path: Path) -> None:
-    write(tmp_path, line(100, 1.0, None))
+    write_metrics(tmp_path, [row(100, 1.0, None)])
     assert draw_curve(tmp_path).stat().st_size > 1000

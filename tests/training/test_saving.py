@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,20 +15,24 @@ import pytest
 import torch
 
 from colobus.algorithms.a3c import A3C
-from colobus.core.checkpoint import list_checkpoints
+from colobus.core.checkpoint import list_checkpoints, read_checkpoint
 from colobus.core.errors import CannotWrite, ColobusError, Lost
 from colobus.core.types import Gradient, Params, Version
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
+from colobus.ops.flat import FlatParameters
 from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.replay.buffer import write_arrays
-from colobus.roles.tracker import Status
+from colobus.roles.tracker import Status, StopRule
+from colobus.runtime.threads import Inline
 from colobus.training.run import train
 from colobus.training.saving import LearnerSaver, SliceSaver, aux_at, save_last
-from conftest import catch, dqn, often, reshaped, stand_in
+from colobus.training.start import begin, make_network
+from colobus.training.topology import make_graph
+from conftest import catch, distributed_catch, dqn, often, reshaped, stand_in
 from helpers.launching import complete
 from helpers.servers import server_of
-from helpers.unbroken import assert_same_run
+from helpers.unbroken import assert_same_run, finished
 
 SIZE = 64
 LEARNERS = ("learner-0", "learner-1")
@@ -331,3 +337,64 @@ def test_a_damaged_buffer_is_named_with_what_to_do(tmp_path: Path) -> None:
     lines: list[str] = []
     train(longer, tmp_path / "run", resume=True, log=lines.append)
     assert any("goes on with new games" in line for line in lines)
+
+
+def test_checkpoints_of_a_run_are_what_its_servers_published(tmp_path: Path) -> None:
+    base = distributed_catch(20, workers=2, servers=3, keep_every=5)
+    experiment = often(base, deterministic=True, checkpoint_seconds=1e-6)
+    start = begin(experiment)
+    place = Inline(make_graph(experiment, start, tmp_path, patience=0.0))
+    servers = [place.roles[f"server-{i}"] for i in range(3)]
+    tracker = place.roles["tracker"]
+    log: list[str] = []
+    saver = SliceSaver(
+        servers, [], tracker, experiment.algorithm, start.version, mixed=False, log=log.append
+    )
+    published: dict[int, torch.Tensor] = {}
+    while not any(role.finished for role in place.active):
+        for role in place.active:
+            role.step()
+            saver.look()
+            wait_for_writer(tracker, servers)
+        published[servers[0].pull().version.number] = torch.cat([s.pull().values for s in servers])
+    saver.last([])
+    tracker.finish()
+    layout = FlatParameters(make_network(experiment, start)).layout
+    found = [read_checkpoint(path) for path in list_checkpoints(tmp_path / "checkpoints")]
+    assert [c.version for c in found] == [Version(0, number) for number in (1, 5, 10, 15, 20)]
+    for checkpoint in found:
+        number = checkpoint.version.number
+        assert checkpoint.steps == 512 + number * 144
+        want = layout.named(published[number])
+        parameters = checkpoint.group("parameter")
+        assert all(torch.equal(parameters[name], tensor) for name, tensor in want.items())
+        assert checkpoint.group("optimizer")["count"] == number
+        rate = aux_at(experiment.algorithm, checkpoint.steps)["learning_rate"]
+        assert torch.equal(checkpoint.group("aux")["learning_rate"], rate)
+    assert log == []
+
+
+def wait_for_writer(tracker: Any, servers: Sequence[ParameterServer]) -> None:
+    """Wait until what all servers have put aside is written: only the newest waits for the disk."""
+    kept = [part[0].version.number for server in servers if (part := server.kept())]
+    if len(kept) == len(servers) and len(set(kept)) == 1:
+        while tracker.status().last_checkpoint != f"{kept[0]:08d}.safetensors":
+            pass
+
+
+def test_an_asynchronous_run_saves_its_servers_versions_and_goes_on(tmp_path: Path) -> None:
+    base = distributed_catch(1, workers=3, asynchronous=True)
+    experiment = replace(base, deterministic=False, stop=StopRule(steps=5000))
+    folder = tmp_path / "run"
+    train(experiment, folder, log=pytest.fail)
+    first, _ = finished(folder)
+    versions = first.counters["server_versions"]
+    assert len(versions) == 2
+    assert first.version == Version(0, max(versions))
+    assert 5000 <= first.steps == 504 + (first.steps - 504) // 72 * 72
+    longer = replace(experiment, stop=StopRule(steps=first.steps + 1000))
+    train(longer, folder, resume=True, log=lambda line: None)
+    second, _ = finished(folder)
+    assert second.version.incarnation == 1
+    assert second.version.number > first.version.number
+    assert second.steps >= first.steps + 1000
