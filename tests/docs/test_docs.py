@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import io
 import re
 import shlex
 import tomllib
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +25,7 @@ from colobus.experiment.presets import preset
 from colobus.experiment.settings import Experiment
 from colobus.experiment.settings import flag as flag_of
 from colobus.runs.curves import read_metrics
+from helpers.launching import printed
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "colobus"
@@ -53,6 +52,11 @@ TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
+
+
+def found_in(name: str, pattern: str) -> list[Any]:
+    """Return what a pattern finds in the lines of a page of docs/."""
+    return re.findall(pattern, text_of(ROOT / "docs" / name), re.MULTILINE)
 
 
 def named_in(page: Path) -> list[tuple[str, str]]:
@@ -121,15 +125,12 @@ def test_the_way_of_a_frame_begins_at_the_emulator_and_ends_at_a_weight() -> Non
 
 
 def test_roles_and_types_of_the_circle_exist() -> None:
-    text = text_of(ROOT / "docs" / "circle.md")
-    roles = re.findall(
-        r"^\| `(\w+)` \| (active|passive) \|.*\[`([\w/]+\.py)`\]", text, re.MULTILINE
-    )
+    roles = found_in("circle.md", r"^\| `(\w+)` \| (active|passive) \|.*\[`([\w/]+\.py)`\]")
     assert len(roles) == 7
     for name, kind, file in roles:
         assert name in defined(file)
         assert (f"{name}.step" in defined(file)) == (kind == "active")
-    flows = re.findall(r"^\| `(\w+)` \| (\w+) to ([\w, ]+) \|", text, re.MULTILINE)
+    flows = found_in("circle.md", r"^\| `(\w+)` \| (\w+) to ([\w, ]+) \|")
     known = {name for name, _, _ in roles} | {"Replay"}  # a queue or a buffer
     assert "Replay" in defined("roles/replay/api.py")
     assert [kind for kind, _, _ in flows if kind not in defined("core/types.py")] == []
@@ -138,8 +139,7 @@ def test_roles_and_types_of_the_circle_exist() -> None:
 
 
 def test_the_tree_has_every_package() -> None:
-    text = text_of(ROOT / "docs" / "circle.md")
-    tree = re.findall(r"^  ([\w/]+)/ {2,}\S", text, re.MULTILINE)
+    tree = found_in("circle.md", r"^  ([\w/]+)/ {2,}\S")
     packages = {str(path.parent.relative_to(SOURCE)) for path in SOURCE.glob("**/__init__.py")}
     assert sorted(tree) == sorted(packages - {"."})
 
@@ -211,9 +211,7 @@ def flags_of(command: str) -> frozenset[str]:
     runs = command in ("eval", "record", "follow", "play", "export")
     flags: set[str] = set()
     for subject in ("runs/pong-1",) if runs else ONE_OF_EACH:
-        with redirect_stdout(io.StringIO()) as printed:
-            assert cli.run([command, subject, "--help-all"]) == 0
-        flags |= set(re.findall(r"--[a-z][\w-]*", printed.getvalue()))
+        flags |= set(re.findall(r"--[a-z][\w-]*", printed(command, subject, "--help-all")))
     return frozenset(flags)
 
 
@@ -313,7 +311,7 @@ def test_the_table_of_presets_has_all_that_differs_from_pong(
                 same = [value if value != values[0] else "" for value in values[1:]]
                 want[flag_of(field.name, group)] = (values[0], *same)
     del want["--game"]  # the first word of the command
-    rows = re.findall(r"^\| `(--[\w-]+)` \|(.*)\|$", text_of(ROOT / "docs" / page), re.MULTILINE)
+    rows = found_in(page, r"^\| `(--[\w-]+)` \|(.*)\|$")
     cells = {flag: tuple(cell.strip() for cell in rest.split("|")) for flag, rest in rows}
     assert {flag: row for flag, row in cells.items() if len(row) == len(presets)} == want
 
@@ -331,8 +329,7 @@ PAGES_OF_ROWS = [("dba3c.md", "D", 45, 40), ("gorila.md", "G", 20, 20), ("appo.m
 
 def rows_of(page: str, letter: str) -> list[tuple[str, str]]:
     """Return (row id, rest of the row) of the feature table."""
-    text = text_of(ROOT / "docs" / page)
-    return re.findall(rf"^\| ({letter}\d\d) \|(.*)\|$", text, re.MULTILINE)
+    return found_in(page, rf"^\| ({letter}\d\d) \|(.*)\|$")
 
 
 @pytest.mark.parametrize(("page", "letter", "count", "_tests"), PAGES_OF_ROWS)
@@ -372,13 +369,12 @@ def test_every_name_and_test_on_the_page_exists(
 
 
 def test_the_words_of_faults_are_those_of_the_code() -> None:
-    text = text_of(ROOT / "docs" / "running.md")
-    words = re.findall(r"^\| `(\w+)=(\w+)` \|", text, re.MULTILINE)
+    words = found_in("running.md", r"^\| `(\w+)=(\w+)` \|")
     fields = [field.name for field in dataclasses.fields(Faults)]
     assert [name for name, _ in words] == [name for name in fields if name not in ("lags", "hits")]
     for name, value in words:
         assert getattr(parse_faults(f"{name}={value}"), name) > 0
-    hits = re.findall(r"`((?:kill|stop)=\w+:\d+s)`", text)
+    hits = found_in("running.md", r"`((?:kill|stop)=\w+:\d+s)`")
     assert [len(parse_faults(word).hits) for word in hits] == [1] * len(hits) != []
 
 
@@ -386,8 +382,7 @@ def test_the_words_of_faults_are_those_of_the_code() -> None:
 def test_every_metric_of_a_run_is_listed(name: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"kl_coeff": 0.1, "kl_adjust": 1.0} if name == "catch" else {}
     colobus.train(name, tmp_path, steps=2_000, log=lambda _line: None, **settings)
-    text = text_of(ROOT / "docs" / "files.md")
-    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", text, re.MULTILINE)
+    cells = found_in("files.md", r"^\| ([^|]*`[^|]*) \|")
     listed = {word for cell in cells for word in re.findall(r"`(\w+)`", cell)}
     line = read_metrics(tmp_path)[-1]
     assert {key for key in line if not key.startswith("time_")} - listed == set()
@@ -397,8 +392,7 @@ def test_every_metric_of_a_run_is_listed(name: str, tmp_path: Path) -> None:
 
 
 def test_the_table_of_protocols_is_that_of_the_code() -> None:
-    text = text_of(ROOT / "docs" / "atari.md")
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|", text, re.M)
+    rows = found_in("atari.md", r"^\| `(\w+)` \| (\d+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|")
     assert [name for name, *_ in rows] == list(PROTOCOLS)
     for name, episodes, sticky, noops, frames in rows:
         protocol = PROTOCOLS[name]
@@ -416,17 +410,15 @@ def test_the_table_of_protocols_is_that_of_the_code() -> None:
 
 
 def test_the_table_of_published_scores_is_that_of_the_code() -> None:
-    text = text_of(ROOT / "docs" / "evaluation.md")
-    rows = re.findall(
-        r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \| (\d+) \| (.*) \|$", text, re.MULTILINE
-    )
+    page = "evaluation.md"
+    rows = found_in(page, r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \| (\d+) \| (.*) \|$")
     want = []
     for column in COLUMNS:
         games = str(sum(column.name in row for row in scores().values()))
         words = (column.label, column.protocol, column.frames, games, column.source)
         want.append((column.name, *words))
     assert rows == want
-    reasons = set(re.findall(r"^\| (yes|except [^|]+|no: [^|]+) \|", text, re.MULTILINE))
+    reasons = set(found_in(page, r"^\| (yes|except [^|]+|no: [^|]+) \|"))
     played = GameSettings(game="breakout")
     changes: tuple[dict[str, Any], ...] = ({}, {"sticky": 0.25}, {"noop_max": 0}, {"frame_skip": 2})
     changes = (*changes, {"noop_max": 9}, {"max_frames": 9000})
@@ -443,11 +435,10 @@ def test_the_table_of_published_scores_is_that_of_the_code() -> None:
 def test_exit_codes_are_those_of_the_errors() -> None:
     import colobus.core.errors
 
-    text = text_of(ROOT / "docs" / "running.md")
-    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+    listed = {int(code) for code in found_in("running.md", r"^\| (\d+) \|")}
     errors = [e for e in vars(colobus.core.errors).values() if isinstance(e, type)]
     assert listed == {0, *(e.exit_code for e in errors if hasattr(e, "exit_code"))}
-    assert re.search(r"^\| 129, 130, 131, 138, 143 \|", text, re.MULTILINE)
+    assert found_in("running.md", r"^\| 129, 130, 131, 138, 143 \|")
 
 
 LICENCES = {
@@ -492,8 +483,8 @@ def wanted_packages() -> list[str]:
 
 def test_every_dependency_has_a_row_with_its_licence() -> None:
     names = names_of_packages(wanted_packages())
-    text = text_of(ROOT / "docs" / "dependencies.md")
-    rows = dict(re.findall(r"^\| ([\w-]+) \| [^|]+ \| ([^|]+) \| [^|]+ \| [^|]+ \|$", text, re.M))
+    pattern = r"^\| ([\w-]+) \| [^|]+ \| ([^|]+) \| [^|]+ \| [^|]+ \|$"
+    rows = dict(found_in("dependencies.md", pattern))
     apart = packages_apart()
     assert set(rows) - {"package"} == names
     for name in sorted(names):

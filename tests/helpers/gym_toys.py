@@ -131,14 +131,9 @@ class Doors(gymnasium.Env[Any, Any]):
         mask = np.array([1, 0, 1, 0] if self._room % 2 == 0 else [0, 1, 0, 1], np.int8)
         if self._several:  # the last number is that of the room, the first one is free
             mask = np.array([1, 1, *([1, 0] if self._room % 2 == 0 else [0, 1])], np.int8)
-        return (
-            ({"room": room, "action_mask": mask}, {})
-            if self._key
-            else (
-                room,
-                {"action_mask": mask, "other": "x" * self._room},
-            )
-        )
+        if self._key:
+            return {"room": room, "action_mask": mask}, {}
+        return room, {"action_mask": mask, "other": "x" * self._room}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
