@@ -1,10 +1,11 @@
-"""``colobus export`` as people give it, and what it refuses."""
+"""``colobus export`` and ``colobus record`` as people give them, and what they refuse."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import av
 import pytest
 
 import colobus
@@ -13,13 +14,22 @@ from colobus.core.types import Version
 from colobus.runs.config import read_config
 from helpers.launching import colobus as command
 from helpers.launching import printed, refused, told
-from helpers.players import make_checkpoint, write_run
+from helpers.players import CATCH, make_checkpoint, make_experiment, write_run
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    """A run of Catch with checkpoints after 500 and 1,000 steps."""
     write_run(tmp_path / "catch-1")
+    half = make_checkpoint(make_experiment(CATCH), 3, 500)._replace(version=Version(0, 3))
+    write_checkpoint(tmp_path / "catch-1" / "checkpoints", half)
     return tmp_path / "catch-1"
+
+
+@pytest.fixture
+def two(folder: Path) -> tuple[Path, Path]:
+    """The run, and the file of its older checkpoint."""
+    return folder, folder / "checkpoints" / "00000003.safetensors"
 
 
 @pytest.mark.slow
@@ -59,7 +69,14 @@ REFUSED = {
     "export RUN --hub RUN": "RUN: is there already",
     "export nowhere --onnx": "'nowhere' is no run",
     "export zoo:nothing --onnx": "zoo:nothing: ",
-    "export RUN --hub h --protocol sticky": "protocol 'sticky' is for Atari games",
+    "record RUN --gif --out a.mp4": "--gif with --out a.mp4",
+    "record RUN --milestones --grid 2": "--milestones with --grid: two kinds of films",
+    "record RUN RUN --milestones": "--milestones with 2 runs: takes one run",
+    "record RUN --milestones --checkpoint 7": "--milestones with --checkpoint",
+    "record RUN RUN --checkpoint 7": "--checkpoint with 2 runs",
+    "record RUN RUN": "a film of 2 runs: say where with --out FILE",
+    "record RUN --grid 37": "--grid 37: must be at least 0 and at most 36",
+    "record RUN RUN --grid 20 --out a.mp4": "2 runs with --grid 20: at most 36 games in all",
 }
 
 
@@ -68,23 +85,18 @@ def test_what_cannot_be_is_one_line(
     words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder.parent)
-    code, _, err = command(*(folder if word == "RUN" else word for word in words.split()))
-    assert code == 2
-    said = err.splitlines()[-1]
+    before = sorted(folder.parent.rglob("*"))
+    said = refused(*(folder if word == "RUN" else word for word in words.split()))
     assert said.startswith(f"colobus: {REFUSED[words].replace('RUN', str(folder))}")
-    assert [path.name for path in folder.parent.iterdir()] == ["catch-1"]
+    assert sorted(folder.parent.rglob("*")) == before
 
 
-@pytest.fixture
-def two(tmp_path: Path) -> tuple[Path, Path]:
-    """A run with two checkpoints, and the file of the older one."""
-    folder = tmp_path / "runs" / "catch-1"
-    folder.mkdir(parents=True)
-    experiment = write_run(folder)
-    (older,) = (folder / "checkpoints").glob("*.safetensors")
-    newer = make_checkpoint(experiment, 3, steps=2_000)
-    write_checkpoint(folder / "checkpoints", newer._replace(version=Version(0, 99)))
-    return folder, older
+def test_a_protocol_for_other_games_leaves_nothing(folder: Path) -> None:
+    hub = folder.with_name("hub")
+    code, _, err = command("export", folder, "--hub", hub, "--protocol", "sticky")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("colobus: protocol 'sticky' is for Atari games")
+    assert list(folder.parent.iterdir()) == [folder]
 
 
 def test_eval_takes_a_run_and_a_checkpoint_as_load_does(two: tuple[Path, Path]) -> None:
@@ -93,7 +105,7 @@ def test_eval_takes_a_run_and_a_checkpoint_as_load_does(two: tuple[Path, Path]) 
         assert said["steps"] == colobus.load(path).checkpoint.steps
     assert sorted(path.name for path in (two[0] / "eval").iterdir()) == [
         "1000-training-3-sampled-seed1.json",
-        "2000-training-3-sampled-seed1.json",
+        "500-training-3-sampled-seed1.json",
     ]
 
 
@@ -109,18 +121,18 @@ def test_a_short_evaluation_leaves_the_long_one_alone(two: tuple[Path, Path]) ->
 
 def test_show_takes_a_run_and_a_checkpoint(two: tuple[Path, Path]) -> None:
     experiment = read_config(two[0]).experiment
-    for path, steps in zip(two, (2_000, 1_000), strict=True):
+    for path, steps in zip(two, (1_000, 500), strict=True):
         said = told("show", path)
         assert said["settings"]["network"]["width"] == experiment.network.width
         assert said["checkpoint"]["steps"] == steps
     text = printed("show", two[0])
     assert f"settingsofcatch,{two[0]}" in "".join(text.split())
-    assert "checkpoint 00000099: 2,000 steps" in text
+    assert "checkpoint 00000007: 1,000 steps" in text
 
 
 def test_record_takes_a_checkpoint_and_films_into_its_run(two: tuple[Path, Path]) -> None:
     printed("record", two[1], "--gif", "--seconds", 1)
-    assert [path.name for path in (two[0] / "videos").iterdir()] == ["1000.gif"]
+    assert [path.name for path in (two[0] / "videos").iterdir()] == ["500.gif"]
 
 
 def test_what_is_no_agent_is_one_line(two: tuple[Path, Path]) -> None:
@@ -135,3 +147,50 @@ def test_what_is_no_agent_is_one_line(two: tuple[Path, Path]) -> None:
         (["show", str(folder.parent)], "is a folder of runs: name one of them"),
     ):
         assert said in refused(*words)
+
+
+def size(path: Path) -> tuple[int, int]:
+    with av.open(str(path)) as film:
+        return film.streams.video[0].width, film.streams.video[0].height
+
+
+def test_milestones_are_filmed_side_by_side(folder: Path) -> None:
+    said = told("record", folder, "--milestones", "--gif")
+    assert said["film"] == str(folder / "videos" / "milestones.gif")
+    assert [game["title"] for game in said["games"]] == [
+        "before: 0 steps",
+        "half way: 500 steps",
+        "after: 1,000 steps",
+    ]
+    assert all(game["over"] and game["score"] in (-1.0, 1.0) for game in said["games"])
+    assert size(folder / "videos" / "milestones.gif") == (3 * 240 + 2 * 6, 264)
+
+
+def test_without_a_checkpoint_half_way_it_says_so(folder: Path) -> None:
+    (folder / "checkpoints" / "00000003.json").unlink()
+    said = printed("record", folder, "--milestones", "--seconds", 1)
+    assert "no complete checkpoint is near half way" in said
+    assert size(folder / "videos" / "milestones.mp4") == (2 * 360 + 6, 514)
+
+
+def test_several_games_of_a_run_are_in_one_picture(folder: Path) -> None:
+    said = printed("record", folder, "--grid", 4, "--seed", 7, "--gif")
+    assert [f"seed {seed}: score" in said for seed in (7, 8, 9, 10)] == [True] * 4
+    assert said.count("the game was over") == 4
+    assert size(folder / "videos" / "1000-grid.gif") == (2 * 240 + 6, 2 * 264 + 6)
+
+
+def test_several_runs_are_in_one_picture(folder: Path) -> None:
+    other = folder.with_name("catch-2")
+    write_run(other)
+    out = folder.with_name("both.mp4")
+    said = told("record", folder, other, "--out", out)
+    assert [game["title"] for game in said["games"]] == ["catch-1", "catch-2"]
+    assert size(out) == (2 * 360 + 6, 514)
+
+
+def test_one_game_can_be_a_gif_and_is_told_as_json(folder: Path) -> None:
+    said = told("record", folder, "--gif")
+    assert said["film"] == str(folder / "videos" / "1000.gif")
+    assert (folder / "videos" / "1000.gif").read_bytes()[:4] == b"GIF8"
+    assert said["games"][0]["steps"] == 9
