@@ -1,10 +1,16 @@
-"""Environments that do what they should not: each gets its name, what was wrong, and the fix."""
+"""Environments that do what they should not: each gets its name, what was wrong, and the fix.
+
+In the thread of an actor, and in processes, whose games are the same.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -18,7 +24,9 @@ from colobus.core.functions import name_of
 from colobus.envs.api import GameSettings, close
 from colobus.envs.gym import GymGames
 from colobus.envs.single import fit
+from colobus.experiment.check import check
 from colobus.training import start
+from colobus.training.entry import preset
 from helpers import gym_toys
 from helpers.players import make_experiment
 
@@ -347,3 +355,83 @@ def test_an_atari_game_of_a_function_is_hinted_at() -> None:
     assert fit(name).note == (
         f"{name}: is played as it is; ALE/Pong-v5 by name has Atari's preprocessing"
     )
+
+
+SEEDS = np.array([11, 12, 13, 14])
+
+
+@contextmanager
+def opened(make: Callable[..., Any], processes: int) -> Iterator[GymGames]:
+    games = GymGames(name_of(make), SEEDS, processes=processes)
+    yield games
+    games.close()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("make", "processes"),
+    [
+        (gym_toys.walk, 1),
+        (lambda: gym_toys.walk(), 4),
+        (gym_toys.grid, 2),
+        (lambda: gymnasium.make("Taxi-v4"), 2),  # with masks of actions
+    ],
+)
+def test_games_in_processes_are_those_in_the_thread(make: Any, processes: int) -> None:
+    """Ends, cut-off games and their last observations included."""
+    with opened(make, 0) as ours, opened(make, processes) as theirs:
+        np.testing.assert_array_equal(theirs.reset(), ours.reset())
+        for t in range(40):
+            actions = np.random.default_rng(t).integers(2, size=4)
+            for one, other in zip(ours.step(actions), theirs.step(actions), strict=True):
+                np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+        np.testing.assert_array_equal(theirs.reset(), ours.reset())
+
+
+class Failing(gym_toys.Walk):
+    """Does in its second step what it is told."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 1:
+            if self._what == "raise":
+                raise ConnectionError("lost")
+            if self._what == "exit":
+                raise SystemExit(3)
+            if self._what == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return None
+        return super().step(action)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("what", "kind", "said"),
+    [
+        ("raise", GameFailed, r"raised at test_env_errors.py:\d+: ConnectionError lost$"),
+        ("exit", GameFailed, r"raised at test_env_errors.py:\d+: SystemExit 3$"),
+        ("kill", GameFailed, "a process of its games has ended: it was killed, or"),
+        ("nothing", ColobusError, "its step returned one NoneType, must be a tuple of 5"),
+    ],
+)
+def test_what_goes_wrong_in_a_process_is_one_line(
+    what: str, kind: type[Exception], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with opened(lambda: Failing(what), 2) as games:
+        games.reset()
+        games.step(np.zeros(4, dtype=np.int64))
+        with pytest.raises(kind, match=said) as error:
+            games.step(np.zeros(4, dtype=np.int64))
+        assert type(error.value) is kind
+    assert capfd.readouterr().err == ""
+
+
+def test_processes_share_the_games_of_an_actor() -> None:
+    check(preset("CartPole-v1", env_processes=4))
+    with pytest.raises(ColobusError, match=r"--env-processes 3 with --games 8: .*use 2"):
+        check(preset("CartPole-v1", env_processes=3))
+    with pytest.raises(ColobusError, match="--env-processes 2: has an effect only in environments"):
+        preset("pong", env_processes=2)
