@@ -131,22 +131,19 @@ def test_load_says_what_is_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("name", "size", "said"),
     [
-        ("missing", r"heads\.policy\.bias is missing, want \[3\]"),
-        ("shape", r"heads\.policy\.bias is \[5\], want \[3\]"),
-        ("more", r"torso\.9\.weight is \[2\], want none"),
+        ("heads.policy.bias", 0, r"heads\.policy\.bias is missing, want \[3\]"),
+        ("heads.policy.bias", 5, r"heads\.policy\.bias is \[5\], want \[3\]"),
+        ("torso.9.weight", 2, r"torso\.9\.weight is \[2\], want none"),
     ],
 )
-def test_parameters_of_another_network_are_refused(change: str, said: str) -> None:
+def test_parameters_of_another_network_are_refused(name: str, size: int, said: str) -> None:
     experiment = make_experiment(CATCH)
     checkpoint = make_checkpoint(experiment, 3)
-    if change == "missing":
-        del checkpoint.tensors["parameter/heads.policy.bias"]
-    elif change == "shape":
-        checkpoint.tensors["parameter/heads.policy.bias"] = torch.zeros(5)
-    else:
-        checkpoint.tensors["parameter/torso.9.weight"] = torch.zeros(2)
+    checkpoint.tensors.pop(f"parameter/{name}", None)
+    if size:
+        checkpoint.tensors[f"parameter/{name}"] = torch.zeros(size)
     with pytest.raises(ColobusError, match=said):
         Agent(experiment, checkpoint, 3)
 
@@ -280,7 +277,7 @@ def test_the_loop_of_stable_baselines_plays_as_act_does(
 
 def test_one_observation_and_stacks_with_their_frames_last() -> None:
     agent = make_agent()
-    seen = np.random.default_rng(0).integers(0, 256, (32, 4, 10, 5), dtype=np.uint8)
+    seen = stacks(32)
     wanted = agent.act(seen, "greedy")
     last = np.moveaxis(seen, 1, -1)  # as VecFrameStack has them
     for batch in (seen, last):
@@ -317,7 +314,7 @@ def test_values_without_probabilities_explore_unless_told_not_to() -> None:
 
 def test_the_state_of_a_game_that_begins_does_not_count() -> None:
     agent = make_agent(recurrent="lstm")
-    seen = np.random.default_rng(0).integers(0, 256, (2, 4, 10, 5), dtype=np.uint8)
+    seen = stacks(2)
     _, state = agent.predict(seen, None, None, True)
     assert state is not None
     kept = state.copy()

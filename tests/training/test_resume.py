@@ -95,36 +95,28 @@ def test_what_is_restored_equals_the_checkpoint(run: Path, servers: int) -> None
         assert again.counters[name] == checkpoint.counters[name]
 
 
-def truncate(tensors: Path) -> None:
-    tensors.write_bytes(tensors.read_bytes()[:-100])
-
-
 def corrupt(tensors: Path) -> None:
     data = bytearray(tensors.read_bytes())
     data[len(data) // 2] ^= 1
     tensors.write_bytes(bytes(data))
 
 
-def lose_json(tensors: Path) -> None:
-    tensors.with_suffix(".json").unlink()
-
-
-def spoil_json(tensors: Path) -> None:
-    tensors.with_suffix(".json").write_text('{"format": 1, "ep')
-
-
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (truncate, "is truncated or damaged"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "is truncated or damaged"),
         (corrupt, "is truncated or damaged"),
-        (lose_json, "is incomplete: no NAME.json"),
-        (spoil_json, "its JSON cannot be read"),
+        (lambda path: path.with_suffix(".json").unlink(), "is incomplete: no NAME.json"),
+        (
+            lambda path: path.with_suffix(".json").write_text('{"format": 1, "ep'),
+            "its JSON cannot be read",
+        ),
     ],
+    ids=["cut off", "a bit flipped", "no JSON", "half a JSON"],
 )
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
-    run: Path, damage: Callable[[Path], None], reason: str
+    run: Path, damage: Callable[[Path], object], reason: str
 ) -> None:
     before, newest = stems(run)[-2:]
     steps = complete(run)[-2]["steps"]
