@@ -18,15 +18,10 @@ from colobus.runs.read import RunFolder
 from helpers.made_runs import evaluate, rising, row, write_metrics
 
 
-def read(folder: Path) -> RunFolder:
-    run = RunFolder(folder, "run")
-    run.refresh()
-    return run
-
-
 def test_points_are_read_in_order_and_lines_without_a_score_passed_over(tmp_path: Path) -> None:
     write_metrics(tmp_path, [row(100, 30.0, None), row(200, 60.0, -1.0), row(300, 90.0, 2.5)])
-    run = read(tmp_path)
+    run = RunFolder(tmp_path, "run")
+    run.refresh()
     assert line_of(run, "steps", "score") == Line([200.0, 300.0], [-1.0, 2.5])
     assert line_of(run, "minutes", "score") == Line([1.0, 1.5], [-1.0, 2.5])
 

@@ -19,10 +19,6 @@ from helpers.players import add_checkpoint, decoded, write_run
 Results = list[dict[str, Any]]
 
 
-def never() -> bool:
-    return False
-
-
 def make_run(folder: Path, *versions: int) -> Path:
     """Write a Catch run with a checkpoint of each version; 100 steps a version."""
     write_run(folder)
@@ -46,8 +42,8 @@ def make_sidecar(
     run: Path, evaluate: bool = True, record: bool = False, every: bool = False
 ) -> tuple[Any, Results]:
     results: Results = []
-    say = results.append
-    return Sidecar(run, evaluate, record, say, never, record_seconds=2.0, every=every), results
+    worker = Sidecar(run, evaluate, record, results.append, lambda: False, 2.0, every=every)
+    return worker, results
 
 
 def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path: Path) -> None:

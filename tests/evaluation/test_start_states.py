@@ -53,10 +53,6 @@ def seaquest() -> StartStates:
         return make_starts(make_agent(SEAQUEST), "runs/some", count=8, seed=3)
 
 
-def frames_of(state: bytes) -> int:
-    return int(ALEState(state).getEpisodeFrameNumber())
-
-
 def test_starts_are_moments_of_games_apart_by_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one long game the frames between neighbours are those of a gap and the history."""
     pong = GameSettings(game="pong")
@@ -215,7 +211,8 @@ def test_rewards_before_a_start_do_not_count() -> None:
             break
     about = {"game": "pong", "made_by": {}}
     actions = np.zeros((1, HISTORY), dtype=np.int64)
-    starts = StartStates((state,), actions, np.array([frames_of(state) + 4 * HISTORY]), about)
+    frames = int(ALEState(state).getEpisodeFrameNumber()) + 4 * HISTORY
+    starts = StartStates((state,), actions, np.array([frames]), about)
     assert evaluate(Waiting(pong), "human", starts=starts).scores == [-1.0]
 
 

@@ -35,10 +35,6 @@ def free(_role: str, _stage: str, _chance: Random) -> float:
     return 0.0
 
 
-def quiet(_line: str) -> None:
-    pass
-
-
 def virtual(
     experiment: Experiment,
     draw: Draw = free,
@@ -217,7 +213,9 @@ def test_a_run_in_simulated_time_counts_simulated_minutes(tmp_path: Path) -> Non
     """Both workers learn for 3 s each time: 20 versions in a minute, however long that took."""
     base = replace(FREELY, stop=StopRule(minutes=1.0))
     hosts = Hosts(costs="learn=3s", link="1000000Gb")
-    results = [train(base, tmp_path / name, log=quiet, cluster=hosts) for name in ("one", "two")]
+    results = [
+        train(base, tmp_path / name, log=lambda _: None, cluster=hosts) for name in ("one", "two")
+    ]
     assert [result.status.version for result in results] == [20, 20]
     assert results[0].status == results[1].status
     lines = (tmp_path / "one" / "metrics.jsonl").read_text().splitlines()

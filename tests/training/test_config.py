@@ -86,10 +86,6 @@ def test_an_older_config_is_appo_without_workers(tmp_path: Path) -> None:
     assert read_config(tmp_path) == config
 
 
-def spoil(data: dict[str, Any], group: str, name: str, value: object) -> dict[str, Any]:
-    return data | {group: data[group] | {name: value}}
-
-
 @pytest.mark.parametrize(
     ("group", "name", "value", "said"),
     [
@@ -102,7 +98,8 @@ def test_what_is_not_known_is_one_line(
     group: str, name: str, value: object, said: str, tmp_path: Path
 ) -> None:
     write_config(tmp_path, Config("pong", PRESETS["pong"], 6, {}))
-    data = spoil(written(tmp_path), group, name, value)
+    data = written(tmp_path)
+    data[group][name] = value
     (tmp_path / "config.json").write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(ColobusError) as raised:
         read_config(tmp_path)

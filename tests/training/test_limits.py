@@ -85,16 +85,13 @@ def test_threads_and_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
         check_limits(catch(1000))
 
 
-APART = {"workers": 0, "learners": 2, "actors": 3, "replays": 2}
-
-
 @pytest.mark.parametrize(
     "experiment",
     [
         catch(1000),
         reshaped(catch(1000), actors=4, replays=2),
         PRESETS["dba3c-catch"],
-        reshaped(PRESETS["gorila-catch"], **APART),
+        reshaped(PRESETS["gorila-catch"], workers=0, learners=2, actors=3, replays=2),
         reshaped(catch(1000), learners=2, reduce="group"),
     ],
     ids=["central", "queues", "workers", "separate", "group"],

@@ -47,10 +47,6 @@ def run(killed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(killed, tmp_path / "run"))
 
 
-def stems(run: Path) -> list[str]:
-    return [f"{said['version']:08d}" for said in complete(run)]
-
-
 @pytest.mark.processes
 def test_steps_versions_and_metrics_go_on_and_the_epoch_is_raised(run: Path) -> None:
     before, lines = complete(run)[-1], (run / "metrics.jsonl").read_text().splitlines()
@@ -118,7 +114,7 @@ def corrupt(tensors: Path) -> None:
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
     run: Path, damage: Callable[[Path], object], reason: str
 ) -> None:
-    before, newest = stems(run)[-2:]
+    before, newest = (f"{said['version']:08d}" for said in complete(run)[-2:])
     steps = complete(run)[-2]["steps"]
     damage(run / "checkpoints" / f"{newest}.safetensors")
     out = printed("train", "--resume", run, "--no-finish", "--steps", steps + 2 * BATCH)

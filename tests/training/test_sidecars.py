@@ -31,8 +31,6 @@ from conftest import catch
 from helpers.launching import colobus, finish, refused, start, wait_until
 from helpers.players import add_checkpoint, write_run
 
-Results = list[dict[str, Any]]
-
 
 def fail(result: object) -> None:
     raise AssertionError(f"{result} was told")

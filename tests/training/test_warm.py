@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 import colobus
-from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
+from colobus.core.checkpoint import list_checkpoints, newest_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.evaluation.export.hub import export_folder
 from colobus.evaluation.films.milestones import milestones
@@ -49,11 +49,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source") / "run"
     colobus.train(make_env=gym_toys.Walk, out=folder, steps=2_000, width=24, **QUIET)
     return folder
-
-
-def first(run: Path) -> dict[str, torch.Tensor]:
-    """Return the parameters of the first checkpoint."""
-    return read_checkpoint(list_checkpoints(run / "checkpoints")[0]).group("parameter")
 
 
 def of(run: Path) -> dict[str, torch.Tensor]:
