@@ -7,7 +7,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -31,7 +30,7 @@ from colobus.envs.api import GameSettings
 from colobus.evaluation.start_states import read_starts
 from colobus.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
 from colobus.page.server import HEADERS, cookie_name
-from helpers.launching import printed, python, refused
+from helpers.launching import printed, python, refused, start
 from helpers.made_runs import evaluate, make_run, rising
 from helpers.players import CATCH, Catcher, Scripted
 
@@ -243,8 +242,7 @@ def test_keys_are_taken_from_the_page_alone() -> None:
 @pytest.mark.processes
 def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> None:
     make_run(tmp_path / "pong-1", rising(5))
-    command = [sys.executable, "-m", "colobus.cli.main", "watch", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with start("watch", tmp_path) as process:
         assert process.stdout is not None
         match = re.fullmatch(
             r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", process.stdout.readline().strip()

@@ -1,10 +1,11 @@
-"""Code that the folder of a stranger names is not run unasked, and that of one's own is."""
+"""Functions by their names: a stranger's code is not run unasked, and that of one's own is."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import colobus
 from colobus.core import trust
 from colobus.core.errors import ColobusError
-from colobus.core.functions import Untrusted
+from colobus.core.functions import Untrusted, find_function, is_function, name_of
 from colobus.runs.config import read_config
 from helpers.launching import colobus as command
 
@@ -21,7 +22,7 @@ CODE = """
 from pathlib import Path
 Path("ran").touch()
 def make(**settings):
-    pass
+    return 3
 """
 
 
@@ -38,8 +39,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for folder in ("package", "package/inner"):
         (tmp_path / folder / "__init__.py").write_text(CODE)
     yield tmp_path
-    for name in ("beside", "package", "package.inner"):
-        sys.modules.pop(name, None)
+    for name in list(sys.modules):
+        if name.partition(".")[0] in ("beside", "package", "helper", "stranger"):
+            del sys.modules[name]
 
 
 def folder_of(place: Path, **settings: Any) -> Path:
@@ -149,3 +151,58 @@ def test_without_a_home_a_process_trusts_what_it_trains_with(
 
 def test_names_of_gymnasium_may_be_of_what_is_installed() -> None:
     trust.check_trusted(["minigrid:MiniGrid-Empty-5x5-v0", "CartPole-v1", "no_such:Game-v0"])
+
+
+def made(number: int) -> Callable[[], int]:
+    def make() -> int:
+        return number
+
+    return make
+
+
+def test_functions_of_the_same_lines_have_names_of_their_own() -> None:
+    first, second = made(1), made(2)
+    names = [name_of(function) for function in (first, second, partial(made, 3), partial(made, 4))]
+    assert len(set(names)) == 4
+    assert names[1] == f"{names[0]}#2"
+    assert [name_of(first), name_of(second)] == names[:2]
+    assert [find_function(name)() for name in names[:2]] == [1, 2]
+
+
+def test_a_name_that_only_another_process_knows_is_told() -> None:
+    name = "test_functions:made.<locals>.make#7"
+    assert is_function(name)
+    with pytest.raises(ColobusError, match="unknown here; give the function itself"):
+        find_function(name)
+
+
+@pytest.mark.parametrize("name", [".x:make", "no.such:make", "json.tool:main", "this:s"])
+def test_what_is_no_module_of_the_user_is_one_line(name: str) -> None:
+    with pytest.raises(ColobusError) as error:
+        find_function(name)
+    assert str(error.value).startswith(repr(name))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("inside", ["stranger", "stranger/deep"])
+def test_code_in_the_folder_of_an_agent_is_not_run(place: Path, inside: str) -> None:
+    folder = place / inside
+    folder.mkdir(parents=True)
+    (folder / "helper.py").write_text(CODE)
+    name = f"{inside.replace('/', '.')}.helper:make"
+    assert find_function(name)() == 3  # in a folder of the user
+    (place / "ran").unlink()
+    for module in [module for module in sys.modules if module.startswith("stranger")]:
+        del sys.modules[module]
+    (place / "stranger" / "config.json").write_text(json.dumps({"actions": 6}))
+    with pytest.raises(ColobusError, match=r"helper\.py lies in|lies in the folder of a run or"):
+        find_function(name)
+    assert not (place / "ran").exists()
+
+
+def test_in_the_folder_of_an_agent_its_code_is_not_run_either(place: Path) -> None:
+    (place / "helper.py").write_text(CODE)
+    (place / "config.json").write_text(json.dumps({"actions": 6}))
+    with pytest.raises(ColobusError, match="code from there is not run; if you trust it, move it"):
+        find_function("helper:make")
+    assert not (place / "ran").exists()
