@@ -117,6 +117,8 @@ def draw_nodes(figure: Figure, _results: Results) -> None:
     ):
         of = {n: [row["seconds"] for row in scaling.rows(kind, n)] for n in scaling.SIZES}
         of = {n: seconds for n, seconds in of.items() if seconds and all(seconds)}
+        if not of:
+            continue  # it is not measured yet
         for place in range(len(scaling.SEEDS)):
             axes.plot(list(of), [seconds[place] for seconds in of.values()], ".", color=color)
         middle = [median(seconds) for seconds in of.values()]
