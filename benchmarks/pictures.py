@@ -119,8 +119,8 @@ def draw_nodes(figure: Figure, _results: Results) -> None:
         of = {n: seconds for n, seconds in of.items() if seconds and all(seconds)}
         if not of:
             continue  # it is not measured yet
-        for place in range(len(scaling.SEEDS)):
-            axes.plot(list(of), [seconds[place] for seconds in of.values()], ".", color=color)
+        for nodes, seconds in of.items():
+            axes.plot([nodes] * len(seconds), seconds, ".", color=color)
         middle = [median(seconds) for seconds in of.values()]
         axes.plot(list(of), middle, color=color, label=f"{label}, median of the seeds (dots)")
         if kind == "virtual":

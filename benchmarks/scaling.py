@@ -1,6 +1,7 @@
 """Nodes against versions a second and time to a score: planned, simulated and measured.
 
     colobus bench dba3c-pong --env benchmarks.scaling:Board --games 2 --length 9 --costs FILE
+    (FILE: benchmarks/results/scaling/pictures/costs.json)
     python -m benchmarks.scaling tune                           a learning rate for each size
     python -m benchmarks.scaling measure --nodes 1 2               on slow hosts of this machine
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3 and 8

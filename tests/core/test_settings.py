@@ -125,6 +125,12 @@ def test_no_number_is_without_a_range() -> None:
     assert bare == []
 
 
+def test_the_test_of_ranges_finds_a_number_without() -> None:
+    assert list(bare_numbers(int)) == [int]
+    assert list(bare_numbers(int | None)) == [int]
+    assert list(bare_numbers(Annotated[int, "no range"])) == [int]
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values())
 def test_no_two_settings_share_a_flag(algorithm: type[Algorithm]) -> None:
     groups = groups_of(Experiment(algorithm=algorithm()))

@@ -12,7 +12,7 @@ import pytest
 
 import colobus
 from helpers.launching import python
-from helpers.laws import laws_of
+from helpers.laws import Source, breaches, laws_of
 
 SOURCE = Path(colobus.__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +100,15 @@ def private_reads(path: Path) -> set[str]:
     others = {"_replace", "_asdict", "_fields", "_make", "_repr_html_"}
     found = {name for name in used if re.match(r"_[a-z]", name)}
     return found - own - others if imports else set()
+
+
+def test_private_reads_are_found_in_all_forms(tmp_path: Path) -> None:
+    file = tmp_path / "some.py"
+    file.write_text(
+        "from colobus.a import _b, c\nc._d = c._e\ngetattr(c, '_f')\npatch.setattr(c, '_g', 1)\n"
+        "class Own:\n    def _h(self): self._i = self._h()\nOwn()._i, c._replace(), c.__doc__\n"
+    )
+    assert private_reads(file) == {"_b", "_d", "_e", "_f", "_g"}
 
 
 def test_benchmarks_and_examples_read_nothing_private() -> None:
@@ -254,3 +263,51 @@ def test_a_run_of_ppo_executes_few_files(tmp_path: Path) -> None:
     files = python("-c", EXECUTED, *words).splitlines()[-1].split()
     assert str(SOURCE / "roles" / "actor.py") in files
     assert len(files) <= laws_of()["executed"]
+
+
+LONG_ENOUGH = "\n" * 60
+
+FILES = {
+    "roles/actor.py": f"import colobus.runs.folder\n\nclass Run:\n    of = lone\n{LONG_ENOUGH}",
+    "runs/folder.py": f'class Run:\n    file = "eval/config.json"\n{LONG_ENOUGH}',
+    "runs/actor.py": (
+        'Run\nfrom colobus.roles.actor import Run\nIN_TABLE = "colobus.nets.net:Net"\n'
+    ),
+    "nets/net.py": 'class Net:\n    """Of config.json."""\n',
+    "nets/file.py": "import colobus.nets.net\n\ndef lone(): 'config.json'\n\ndef used(): used\n",
+}
+
+
+def source_of(folder: Path, files: dict[str, str]) -> Source:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Source(folder)
+
+
+def test_each_law_is_broken_and_each_exception_counts(tmp_path: Path) -> None:
+    source = source_of(tmp_path, FILES)
+    assert dict(source.rooms) == {"roles": 64, "runs": 65, "nets": 7}
+    budgets = {
+        "lines": 135,
+        "files": 4,
+        "file": 63,
+        "rooms": {"roles": 64, "runs": 64, "cli": 3},
+        "small": {"nets/net.py": "one", "nets/none.py": "is not there"},
+        "twice": {"Run": "reason"},
+        "unused": {},
+        "spelt": {},
+    }
+    assert [line.partition(": ")[0] for line in breaches(source, budgets)] == [
+        "src has 136 lines of Python, and 135 are allowed",
+        "src has 5 files, and 4 are allowed",
+        "nets has 7 lines, and its budget is 0",
+        "runs has 65 lines, and its budget is 64",
+        "roles/actor.py has 64 lines, and 63 are allowed",
+        "nets/file.py has fewer than 60 lines and fewer than two importers",
+        "runs/actor.py has fewer than 60 lines and fewer than two importers",
+        "nets/none.py is no exception any more",
+        "actor.py is the name of two files or of two public classes",
+        "nets/file.py names a file of a run",
+    ]
