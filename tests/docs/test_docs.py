@@ -190,7 +190,7 @@ def commands() -> list[tuple[str, str]]:
     for page in PAGES:
         if OLD_COMMANDS.search(page.as_posix()):
             continue
-        text = text_of(page)
+        text = text_of(page).replace("\\\n", "")  # a line that goes on is one
         blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
         lines = [line.strip() for block in blocks for line in block.splitlines()]
         lines += re.findall(r"`(colobus [^`]+)`", re.sub(r"\s+", " ", text))

@@ -148,6 +148,16 @@ def test_games_of_rounds_that_were_not_learned_from_wait_in_deterministic_runs()
     assert (tracker.status().games, tracker.status().score) == (3, 5.0)
 
 
+def test_games_of_a_deterministic_round_stay_in_the_order_they_ended_in() -> None:
+    """Sorted by their scores, the newest 50 were the best 50, and Catch ended too early."""
+    tracker = make_tracker(every=10, learners=2)
+    tracker.episodes([Episode(1, 0, 1.0, 9)] * 20 + [Episode(1, 0, -1.0, 9)] * 25)
+    tracker.episodes([Episode(0, 0, 1.0, 9)] * 10 + [Episode(0, 0, -1.0, 9)] * 10)
+    for learner in range(2):
+        tracker.report(update(learner, 1))
+    assert tracker.status().score == (-5 + 20 - 25) / 50  # five of actor 0, all of actor 1
+
+
 def test_steps_behind_marked_and_newest_versions_are_remembered() -> None:
     tracker = make_tracker(steps=7, every=10, learners=2, marked=3)
     for number in range(1, 8):

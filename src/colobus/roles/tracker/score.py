@@ -200,7 +200,7 @@ class Score:
         if self._by_round:
             rounds = self._exactly.update_schedule.rounds(version - self._exactly.origin.version)
             self._pending = [episode for episode in taken if episode.round >= rounds]
-            taken = sorted(episode for episode in taken if episode.round < rounds)
+            taken = sorted((e for e in taken if e.round < rounds), key=lambda e: (e.round, e.actor))
         for episode in taken:
             self._recent.append(episode.score)
             self.episodes += 1
