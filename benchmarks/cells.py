@@ -44,6 +44,7 @@ ALL_CORES = "--cores all --advantage vtrace"
 GPU = f"--device cuda {ALL_CORES}"
 
 SHORTER = "--torso padded --downscale maximum --lam-end 0.5 --gamma-end 0.99 --gamma-steps 600000"
+SHORTER += " --average 0.999"
 """What Beam Rider waited for (docs/recipe-search.md); the default if the six games gain by it."""
 
 STICKY = ("--sticky", "0.25", "--no-life-loss-ends", "--noop-max", "0")
