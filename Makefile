@@ -80,7 +80,7 @@ fuzz: setup
 # These wait for most of their time: two at once, beside other stages too. They begin with the files
 # that take longest (LONGEST in tests/helpers/reporting.py), or one would be left alone at the end.
 test-cluster: setup $(VENV)/.cluster
-	$(call TESTS,-m cluster,-n 3 --dist loadfile --no-loadscope-reorder)
+	$(call TESTS,-m cluster,-n 2 --dist loadfile --no-loadscope-reorder)
 
 test-browser: setup $(VENV)/.browser
 	$(call TESTS,-m browser)
