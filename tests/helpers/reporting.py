@@ -17,6 +17,9 @@ import pytest
 MARKS = {"processes", "cluster", "browser", "package", "gpu"}
 """One of these tells that a test may start processes."""
 
+QUESTIONS = {"git", "fc-list"}
+"""Each run asks git for the commit, matplotlib on a new machine for fonts; neither stays."""
+
 LONGEST = ("ray_restored", "slurm", "ray_runs", "ray_failures", "ray_lost", "ray_errors")
 """Of tests on clusters: tests/runtime/test_*.py that take minutes each, the longest first."""
 
@@ -27,7 +30,7 @@ _started: list[str] = []
 def _heard(event: str, args: Sequence[Any]) -> None:
     if event == "subprocess.Popen":
         words = args[1] if isinstance(args[1], list | tuple) else [args[1]]
-        if os.path.basename(os.fsdecode(words[0])) != "git":  # each run asks it for the commit
+        if os.path.basename(os.fsdecode(words[0])) not in QUESTIONS:
             _started.append(" ".join(map(str, words)))
     elif event in ("os.fork", "os.forkpty", "os.posix_spawn"):
         _started.append(event)
