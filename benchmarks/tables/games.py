@@ -54,11 +54,11 @@ def reached(found: Found) -> Row:
 
 
 TEN, STICKY_TEN, HOUR = "default-games", "default-sticky-games", "default-hour-games"
-SHORTER, OTHERS = "shorter-games", "default-untuned-games"
+SHORTER_TEN, OTHERS = "shorter-games", "default-untuned-games"
 
 COURSES = {
     TEN: "10 minutes, no-op starts",
-    SHORTER: "10 minutes, no-op starts, shorter returns",
+    SHORTER_TEN: "10 minutes, no-op starts, shorter returns",
     STICKY_TEN: "10 minutes, sticky actions, no lives",
     HOUR: "60 minutes, no-op starts",
 }
@@ -99,7 +99,7 @@ def six(results: Results) -> Table:
     rows = []
     for game in SIX:
         found = ten_minutes(results, game)
-        others = [results.seeds(what, game) for what in (SHORTER, STICKY_TEN, HOUR)]
+        others = [results.seeds(what, game) for what in (SHORTER_TEN, STICKY_TEN, HOUR)]
         share = f"{human(fmean(scores(found)), game):.2f}" if found else MISSING
         cells = (game, joined(found), share, *map(joined, others), f"{best_public(game):,.0f}")
         rows.append(Row(cells, (*found, *(one for own in others for one in own))))

@@ -72,7 +72,7 @@ def processes_in(trace: Path) -> dict[str, dict[str, list[Event]]]:
     for e in events:
         if e["ph"] == "X":
             process = names["process_name", e["pid"], 0].partition(" on ")[0]
-            thread = names.get(("thread_name", e["pid"], e["tid"]), "without a name")
+            thread = names["thread_name", e["pid"], e["tid"]]
             one = Event(e["name"], e["ts"], e["ts"] + e["dur"], e["cat"])
             found.setdefault(process, {}).setdefault(thread, []).append(one)
     for threads in found.values():
@@ -105,11 +105,14 @@ def profiled_for_long(experiment: Experiment, trace: Path, roles: int) -> dict[s
     """Profile three seconds, or on a slow machine as many as some rounds of each learner take."""
     for seconds in (3.0, 9.0, 30.0):
         result = profile(experiment, seconds, trace)
-        found = threads_in(trace)
+        try:
+            found = threads_in(trace)
+        except KeyError:  # seen once on a busy machine: torch gave a thread no name
+            continue
         learners = [found[name] for name in found if name.startswith("learner")]
         rounds = [[event.name for event in one].count("learn") for one in learners]
         threads = [name for name in found if name.startswith(("actor", "learner"))]
-        if len(threads) == roles and min(rounds, default=0) >= 2:
+        if len(threads) == roles and min(rounds) >= 2:
             break
     return result
 

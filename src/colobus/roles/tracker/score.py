@@ -159,8 +159,8 @@ class Score:
     Args:
         counters: of the checkpoint that a resumed run starts from; {} for a new run.
         first_version: number of the version that this process began with.
-        by_round: take an episode in only when the round it ended in was learned from, and order
-            episodes by actor. The score at a version does not depend on who is faster then.
+        by_round: take episodes in only when the round they ended in was learned from, and order
+            them by round and actor. The score at a version does not depend on who is faster then.
         exactly: how a deterministic run counts (None: a version of each round, from the first).
     """
 
