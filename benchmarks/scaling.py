@@ -70,6 +70,9 @@ RATE, DRAWS = 1e-3, (0.25, 0.7, 2.0)
 STEPS = 250_000
 """After which a run that has not reached the score is given up."""
 
+LIMIT = 3600.0
+"""Seconds that a run on slow hosts may take."""
+
 SETTLED = 0.3
 """Share of a run whose speed does not count."""
 
@@ -166,7 +169,7 @@ def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
     with slow(nodes, cpus=64.0) as hosts, ray_cluster(hosts, cpus=2) as cluster:
         for host in hosts:  # slow from here on: Ray's own start is not of the run
             host.limit(CPUS, LINK)
-        hosts[0].check([*words, "--address", cluster.address], cluster.environment)
+        hosts[0].check([*words, "--address", cluster.address], cluster.environment, LIMIT)
 
 
 def add_rows(
