@@ -12,9 +12,9 @@
 All learn to catch in pictures as large as Pong's, with Pong's network: a step costs a learner and
 an actor what one of Pong does, but 30,000 are enough, so that runs of all sizes take an afternoon.
 A node has a worker with two games, and half of the nodes (at most 16) have a server, too; one
-worker of eight is a backup. At each size the learning rate is the best of the same number of draws,
-on three seeds that are used for nothing else. Simulations depend on no clock, so they may run beside
-other work; measurements may not.
+worker of eight is a backup. At each size the learning rate is the best of the same number of
+draws, on three seeds that are used for nothing else. Simulations depend on no clock, so they may
+run beside other work; measurements may not.
 """
 
 from __future__ import annotations
