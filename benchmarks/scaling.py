@@ -228,7 +228,8 @@ def scaled(costs: Costs, work: float, calls: float) -> Costs:
 def fitted(costs: Costs, measured: dict[int, float]) -> tuple[float, float]:
     """Return the factors of work and of calls with which 1 and 2 hosts are as fast as measured.
 
-    By Newton's steps in their logarithms.
+    By Newton's steps in their logarithms. Where that would take less work than on a whole core, work
+    stays as it is there, and calls fit both hosts as well as one factor can (least squares).
     """
 
     def missed(factors: Any) -> Any:
@@ -236,11 +237,15 @@ def fitted(costs: Costs, measured: dict[int, float]) -> tuple[float, float]:
         return np.array([math.log(predicted(fit, n).versions / measured[n]) for n in (1, 2)])
 
     at = np.zeros(2)
-    for _ in range(STEPS_OF_FIT):
-        now = missed(at)
-        slopes = [(missed(at + SMALL * axis) - now) / SMALL for axis in np.eye(2)]
-        step = np.linalg.lstsq(np.array(slopes).T, -now, rcond=None)[0]
-        at = at + np.clip(step, -1.0, 1.0)
+    for axes in (np.eye(2), np.eye(2)[1:]):
+        at = np.zeros(2)
+        for _ in range(STEPS_OF_FIT):
+            now = missed(at)
+            slopes = [(missed(at + SMALL * axis) - now) / SMALL for axis in axes]
+            step = np.linalg.lstsq(np.array(slopes).T, -now, rcond=None)[0] @ axes
+            at = at + np.clip(step, -1.0, 1.0)
+        if at[0] >= 0.0:
+            break
     work, calls = map(float, np.exp(at))
     return work, calls
 
