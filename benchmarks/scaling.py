@@ -228,7 +228,7 @@ def scaled(costs: Costs, work: float, calls: float) -> Costs:
 def fitted(costs: Costs, measured: dict[int, float]) -> tuple[float, float]:
     """Return the factors of work and of calls with which 1 and 2 hosts are as fast as measured.
 
-    By Newton's steps in their logarithms. Where that would take less work than on a whole core, work
+    By Newton's steps in their logarithms. Where work would be less than on a whole core, work
     stays as it is there, and calls fit both hosts as well as one factor can (least squares).
     """
 
