@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -112,18 +113,23 @@ def draw_nodes(figure: Figure, _results: Results) -> None:
     """Draw seconds to a score against nodes, simulated and measured, and what others reach."""
     axes, ends = figure.subplots(), np.array([1, max(scaling.SIZES)])
     for color, kind, label in (
-        ("C0", "virtual", "real learning in simulated time"),
-        ("C1", "measured", "measured on a real Ray"),
+        (
+            "C2",
+            "tuning",
+            "simulated, calls take what they take on whole cores (seeds of the tuning)",
+        ),
+        ("C0", "virtual", "simulated, calls take what they took on one and two slow hosts"),
+        ("C1", "measured", "measured on a real Ray of slow hosts"),
     ):
-        of = {n: [row["seconds"] for row in scaling.rows(kind, n)] for n in scaling.SIZES}
-        of = {n: seconds for n, seconds in of.items() if seconds and all(seconds)}
-        if not of:
-            continue  # it is not measured yet
+        of = dict[int, list[float]]()
+        for row in sorted(scaling.rows(kind), key=itemgetter("nodes")):
+            if row["seconds"] and row["lr"] == scaling.best_rate(row["nodes"]):
+                of.setdefault(row["nodes"], []).append(row["seconds"])
         for nodes, seconds in of.items():
             axes.plot([nodes] * len(seconds), seconds, ".", color=color)
         middle = [median(seconds) for seconds in of.values()]
-        axes.plot(list(of), middle, color=color, label=f"{label}, median of the seeds (dots)")
-        if kind == "virtual":
+        axes.plot(list(of), middle, color=color, label=label)
+        if kind == "tuning":
             axes.plot(ends, middle[0] / ends, "--", color="grey", label="ideal")
             low, high = ([middle[0], middle[0] / (ends[1] * share)] for share in PUBLISHED)
             axes.fill_between(ends, low, high, color="grey", alpha=0.3, label="DBA3C's paper")
@@ -131,8 +137,9 @@ def draw_nodes(figure: Figure, _results: Results) -> None:
     finish(axes, "nodes", f"seconds to a score of {scaling.SCORE:g}")
     axes.set_xticks(scaling.SIZES, [str(size) for size in scaling.SIZES])
     axes.set_title(
-        f"Catch in pictures. A host is slow on purpose, alike in all: {scaling.CPUS:g} CPUs and "
-        f"{scaling.LINK}.\nAt each size the learning rate is the best of {len(scaling.DRAWS)}.",
+        f"Catch in pictures, real learning in all. Lines: medians of seeds (dots). A host has "
+        f"{scaling.CPUS:g} CPUs, {scaling.LINK},\nso it is five times as slow as a core. "
+        f"At each size the learning rate is the best of {len(scaling.DRAWS)}.",
         fontsize=8,
     )
 

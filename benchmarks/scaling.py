@@ -9,12 +9,11 @@
     python -m benchmarks.scaling measure --nodes 3 4 8             after all that is committed
     python -m benchmarks.render pictures                        docs/pictures/nodes.png
 
-All learn to catch in pictures as large as Pong's, with Pong's network: a step costs a learner and
-an actor what one of Pong does, but 30,000 are enough, so that runs of all sizes take an afternoon.
-A node has a worker with two games, and half of the nodes (at most 16) have a server, too; one
-worker of eight is a backup. At each size the learning rate is the best of the same number of
-draws, on three seeds that are used for nothing else. Simulations depend on no clock, so they may
-run beside other work; measurements may not.
+All learn to catch in pictures as large as Pong's, with Pong's network, so a step costs what one of
+Pong does, but 30,000 are enough. A node has a worker with two games, and half of the nodes (at most
+16) have a server, too; one worker of eight is a backup. At each size the learning rate is the best
+of the same number of draws, on three seeds that are used for nothing else. Simulations depend on
+no clock, so they may run beside other work; measurements may not.
 """
 
 from __future__ import annotations
@@ -123,8 +122,7 @@ def row_of(run: Path) -> dict[str, Any]:
     """Return what a finished run has come to, from its metrics."""
     lines = read_lines(run / "metrics.jsonl")
     began = lines[0]["seconds"]  # with the first version: the start of processes does not count
-    scored = [line for line in lines if line["score"] is not None]
-    reached = [line["seconds"] - began for line in scored if line["score"] >= SCORE]
+    reached = [line["seconds"] - began for line in lines if (line["score"] or -1.0) >= SCORE]
     late = [line for line in lines if line["seconds"] >= SETTLED * lines[-1]["seconds"]]
     first, last = late[0], late[-1]
     seconds = max(last["seconds"] - first["seconds"], 1e-9)
@@ -163,9 +161,8 @@ def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
     for name, value in SHAPE.items():
         words += [flag(name), value]
     words += ["--lr", algorithm.lr, "--lr-end", algorithm.lr, "--anneal-steps", 0]
-    words += ["--seed", experiment.seed, "--no-tensorboard"]
+    words += ["--seed", experiment.seed, "--no-tensorboard", "--on", "ray"]
     words += ["--steps", STEPS, "--until-score", SCORE, "--no-finish"]
-    words += ["--on", "ray"]
     with slow(nodes, cpus=64.0) as hosts, ray_cluster(hosts, cpus=2) as cluster:
         for host in hosts:  # slow from here on: Ray's own start is not of the run
             host.limit(CPUS, LINK)
@@ -236,7 +233,6 @@ def fitted(costs: Costs, measured: dict[int, float]) -> tuple[float, float]:
         fit = scaled(costs, *map(float, np.exp(factors)))
         return np.array([math.log(predicted(fit, n).versions / measured[n]) for n in (1, 2)])
 
-    at = np.zeros(2)
     for axes in (np.eye(2), np.eye(2)[1:]):
         at = np.zeros(2)
         for _ in range(STEPS_OF_FIT):
@@ -246,8 +242,7 @@ def fitted(costs: Costs, measured: dict[int, float]) -> tuple[float, float]:
             at = at + np.clip(step, -1.0, 1.0)
         if at[0] >= 0.0:
             break
-    work, calls = map(float, np.exp(at))
-    return work, calls
+    return math.exp(at[0]), math.exp(at[1])
 
 
 def predicted(costs: Costs, nodes: int, repetition: int | None = None) -> Speed:
@@ -263,7 +258,6 @@ def medians(kind: str) -> dict[int, dict[str, float]]:
         of = rows(kind, nodes)
         found[nodes] = {
             "versions": median(row["versions_per_s"] for row in of),
-            "lag": median(row["lag"][0] for row in of),
             "lag_95": median(row["lag"][1] for row in of),
             "dropped": median(row["dropped"] for row in of),
         }
@@ -309,7 +303,8 @@ def page() -> list[str]:
             cells = [f"{nodes}, {kind}"]
             for name, form in (("versions", ".1f"), ("lag_95", ".1f"), ("dropped", ".3f")):
                 value = float(np.ravel(row[name])[0])
-                other = "" if kind == "measured" else off(value, measured.get(name))
+                known = kind != "measured" and measured.get(name)
+                other = f" ({value / known - 1.0:+.0%})" if known else ""
                 cells.append(f"{value:{form}}{other}")
             if kind == "measured":
                 rates = sorted(row["versions_per_s"] for row in rows(kind, nodes))
@@ -318,30 +313,25 @@ def page() -> list[str]:
     return lines
 
 
-def off(value: float, measured: float | None) -> str:
-    """Return in words how far a value is from what was measured, if that is known."""
-    return f" ({value / measured - 1.0:+.0%})" if measured else ""
-
-
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    steps = ("tune", "measure", "predict", "simulate")
-    parser.add_argument("what", choices=steps)
+    parser.add_argument("what", choices=("tune", "measure", "predict", "simulate"))
     parser.add_argument("--nodes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     flags = parser.parse_args(args)
-    for nodes in flags.nodes if flags.what in ("tune", "simulate", "measure") else ():
+    if flags.what == "predict":
+        predict()
+        return 0
+    for nodes in flags.nodes:
         if flags.what == "tune":
             add_rows("tuning", on_virtual(COSTS), nodes, drawn(nodes), TUNING)
         elif flags.what == "simulate":
             add_rows("virtual", on_virtual(FITTED), nodes, [best_rate(nodes)], flags.seeds)
         else:
             add_rows("measured", on_slow_hosts, nodes, [best_rate(nodes)], flags.seeds)
-    if flags.what == "predict":
-        predict()
     return 0
 
 
