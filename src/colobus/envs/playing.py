@@ -14,8 +14,8 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, Transf
 from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Frames
-from colobus.envs.api import GameSettings, in_planes
-from colobus.envs.make import ENVIRONMENTS, agents, gymnasium_id, is_gym, make_games
+from colobus.envs.api import GameSettings, halved, in_planes
+from colobus.envs.make import ENVIRONMENTS, agents, frame_shape, gymnasium_id, is_gym, make_games
 
 Env = gymnasium.Env[Any, Any]
 Envs = SyncVectorEnv
@@ -81,8 +81,8 @@ def _atari(settings: GameSettings, render_mode: str | None) -> Env:
         render_mode=render_mode,
         disable_env_checker=True,
     )
-    emulator: Any = env.unwrapped
-    names = emulator.get_action_meanings()
+    names = env.get_wrapper_attr("get_action_meanings")()
+    halves = settings.downscale == "maximum"
     fire = names.index("FIRE") if "FIRE" in names else None
     at_reset = fire if settings.fire_at_reset else None
     if at_reset is not None:
@@ -92,12 +92,12 @@ def _atari(settings: GameSettings, render_mode: str | None) -> Env:
         env,
         noop_max=noops,
         frame_skip=settings.frame_skip,
-        screen_size=settings.size,
+        screen_size=settings.size * (2 if halves else 1),
         grayscale_obs=not settings.colour,
     )
-    if settings.colour:
-        planes = spaces.Box(0, 255, (3 * settings.size, settings.size), np.uint8)
-        env = TransformObservation(env, in_planes, planes)
+    space = spaces.Box(0, 255, frame_shape(settings), np.uint8)
+    for change in [in_planes] * settings.colour + [halved] * halves:
+        env = TransformObservation(env, change, space)
     if fire is not None and settings.fire_on_life_loss:
         env = FireAfterLifeLoss(env, fire)
     return env
