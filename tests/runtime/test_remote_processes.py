@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from colobus.core.types import Gradient, Request, Version
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster, ProcessSpec
+from colobus.runtime.host import RoleHost
 from colobus.runtime.ray import prepare
+from helpers.servers import server_of
 
 pytestmark = pytest.mark.cluster
 
@@ -53,6 +56,46 @@ def test_a_tensor_takes_no_code_along_and_has_memory_of_its_own(
     tensor = make(array)
     tensor += 1
     assert (tensor.tolist(), array.tolist()) == ([1, 2, 3], [0, 1, 2])
+
+
+def test_a_target_is_not_taken_for_other_parameters_of_its_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server mixes its target at the version that it publishes, and both are large."""
+    prepare("")  # before ray is imported, as in a run
+    import ray
+
+    from colobus.runtime.ray import process
+
+    store: list[torch.Tensor] = []
+
+    def put(values: torch.Tensor) -> int:
+        store.append(values)
+        return len(store) - 1
+
+    monkeypatch.setattr(ray, "put", put)
+    monkeypatch.setattr(ray, "get", lambda one, timeout: store[one] if type(one) is int else one)
+    monkeypatch.setattr(process, "PUT_BYTES", 0)
+    server = server_of(torch.full((64,), 8.0), target_every=1, target_tau=0.25)
+    host: Any = process._Host(lambda there: there)
+    monkeypatch.setattr(
+        RoleHost, "call", lambda _, asked: getattr(server, asked.method)(*asked.args)
+    )
+
+    def ask(method: str, *args: Any) -> list[float]:
+        answer = host.call(Request(0, "server-0", method, args, {}))
+        found = process.answer_of(answer, "server-0")
+        values: torch.Tensor = getattr(found, "params", found).values
+        return values.unique().tolist()
+
+    for number in range(3):
+        gradient = Gradient(0, Version(0, number), 0, 1, 1, 1.0, torch.ones(64))
+        newest = ask("exchange", gradient, Version(0, number + 1))
+        wanted = [server.values.unique().tolist(), server.pull_target().values.unique().tolist()]
+        assert [newest, ask("pull_target")] == wanted
+        assert [ask("pull"), ask("pull_target")] == wanted
+        assert wanted[0] != wanted[1]
+    assert len(store) == 6  # each once
 
 
 def test_a_call_waits_no_longer_than_a_heartbeat_that_is_on_its_way(

@@ -99,21 +99,21 @@ class _Host(RoleHost):
 
     def call(self, request: Request) -> Any:
         """Call a role; answer with a reference instead of a large snapshot of parameters."""
-        answer = super().call(request)
+        answer, role = super().call(request), request.role
         if isinstance(answer, Exchanged):
-            return answer._replace(params=self._stored_if_large(request.role, answer.params))
-        if isinstance(answer, Params):
-            return self._stored_if_large(request.role, answer)
+            return answer._replace(params=self._stored_if_large(role, answer.params))
+        if isinstance(answer, Params):  # a target may have the version of other parameters
+            return self._stored_if_large(role + request.method.removeprefix("pull"), answer)
         return answer
 
-    def _stored_if_large(self, role: str, params: Params) -> Any:
+    def _stored_if_large(self, what: str, params: Params) -> Any:
         """Return a snapshot, or if it is large what was put into the store once for all."""
         if params.values.nbytes <= PUT_BYTES:
             return params
-        stored = self._stored.get(role)
+        stored = self._stored.get(what)
         if stored is None or stored.version != params.version:
             stored = _Stored(params.version, [ray.put(params.values)])
-            self._stored[role] = stored
+            self._stored[what] = stored
         return stored
 
 
