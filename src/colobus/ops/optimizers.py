@@ -50,8 +50,8 @@ class OptimizerSettings:
     """Keeps the division finite (Adam, RAdam, AdaGrad: outside the root; RMSProp, AdaDelta: in
     it)."""
     average: Annotated[float, DECAY] = 0.0
-    """Decay, per version, of a mean of the parameters with which agents are evaluated, filmed and
-    exported instead of the newest ones; training itself never uses it (0: no mean)."""
+    """Decay, per optimizer step, of a mean of the parameters with which agents are evaluated,
+    filmed and exported instead of the newest ones; training itself never uses it (0: no mean)."""
 
 
 Step = Callable[..., None]
