@@ -85,8 +85,8 @@ def test_a_target_is_not_taken_for_other_parameters_of_its_version(
     def ask(method: str, *args: Any) -> list[float]:
         answer = host.call(Request(0, "server-0", method, args, {}))
         found = process.answer_of(answer, "server-0")
-        values: torch.Tensor = getattr(found, "params", found).values
-        return values.unique().tolist()
+        values: list[float] = getattr(found, "params", found).values.unique().tolist()
+        return values
 
     for number in range(3):
         gradient = Gradient(0, Version(0, number), 0, 1, 1, 1.0, torch.ones(64))
