@@ -90,14 +90,10 @@ def test_some_stacks_are_observations_of_the_batch_spread_over_it() -> None:
     ]
     assert len({game for game, _ in places}) == len({time for _, time in places}) == SHOWN
     kept = found.copy()
+    one = some_stacks(frames[:1, :5], ages[:1, :3], 3)
+    assert one.shape == (3, 3, 10, 5)  # of a single game there are several steps
     frames.zero_()
     np.testing.assert_array_equal(found, kept)  # a copy
-
-
-def test_of_a_single_game_there_are_several_steps() -> None:
-    sent = random_trajectory(np.random.default_rng(1), games=1, length=2)
-    found = some_stacks(torch.from_numpy(sent.frames), torch.from_numpy(sent.ages), 3)
-    assert found.shape == (3, 3, 10, 5)
 
 
 @pytest.mark.parametrize("planes", [1, 3])

@@ -50,11 +50,7 @@ def case(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def slow(lstm: LSTM, inputs: Array, state: Array, begins: Array) -> tuple[Array, Array]:
-    """Gers et al. 2000, sequence by sequence and unit by unit."""
-
-    def sigmoid(x: float) -> float:
-        return float(1.0 / (1.0 + np.exp(-x)))
-
+    """Gers et al. 2000, sequence by sequence and step by step."""
     weight, bias = lstm.inputs.weight.detach().numpy(), lstm.inputs.bias.detach().numpy()
     recurrent = lstm.memory.weight.detach().numpy()
     outputs, last = np.zeros((N, S, W)), np.zeros((N, 2 * W))
@@ -63,15 +59,10 @@ def slow(lstm: LSTM, inputs: Array, state: Array, begins: Array) -> tuple[Array,
         for t in range(S):
             if begins[n, t]:
                 hidden, cell = np.zeros(W), np.zeros(W)
-            drive = weight @ inputs[n, t] + recurrent @ hidden + bias
-            new_hidden, new_cell = np.zeros(W), np.zeros(W)
-            for u in range(W):
-                candidate = np.tanh(drive[u])
-                admit, keep, show = (sigmoid(drive[k * W + u]) for k in (1, 2, 3))
-                new_cell[u] = keep * cell[u] + admit * candidate
-                new_hidden[u] = show * np.tanh(new_cell[u])
-            hidden, cell = new_hidden, new_cell
-            outputs[n, t] = hidden
+            drive = (weight @ inputs[n, t] + recurrent @ hidden + bias).reshape(4, W)
+            admit, keep, show = 1.0 / (1.0 + np.exp(-drive[1:]))
+            cell = keep * cell + admit * np.tanh(drive[0])
+            outputs[n, t] = hidden = show * np.tanh(cell)
         last[n] = np.concatenate([hidden, cell])
     return outputs, last
 

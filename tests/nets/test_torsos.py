@@ -25,12 +25,6 @@ def colour_net(settings: NetworkSettings, plane: tuple[int, int]) -> Network:
     return make_net(settings, (3 * plane[0], plane[1]), HEADS, planes=3)
 
 
-def colour_frames(count: int, plane: tuple[int, int] = PLANE, stack: int = 2) -> torch.Tensor:
-    rng = np.random.default_rng(3)
-    shape = (count, stack, 3 * plane[0], plane[1])
-    return torch.from_numpy(rng.integers(0, 256, shape, dtype=np.uint8))
-
-
 def numpy_torso(net: Network, seen: Array, planes: int) -> Array:
     """Part by part in float64, with zero channels left out and each ReLU before its pooling."""
     weights = {k: v.detach().double().numpy() for k, v in net.torso.named_parameters()}
@@ -74,44 +68,27 @@ def test_ba3c_has_the_originals_parameters(width: int, pad: int, count: int) -> 
     }
 
 
+@pytest.mark.parametrize("planes", [1, 3])
 @pytest.mark.parametrize("pad", [1, 16])
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("hidden", ["linear", "dense"])
-def test_ba3c_in_colour_is_the_plain_numpy_form(hidden: Any, layer_norm: bool, pad: int) -> None:
+def test_ba3c_is_the_plain_numpy_form(hidden: Any, layer_norm: bool, pad: int, planes: int) -> None:
+    """Also in colour; a grey frame is its own channel."""
     settings = replace(COLOUR, hidden=hidden, layer_norm=layer_norm, pad_channels=pad)
-    net = colour_net(settings, PLANE)
+    net = make_net(settings, (planes * PLANE[0], PLANE[1]), HEADS, planes=planes)
     with torch.no_grad():
         for name, parameter in net.torso.named_parameters():
             if parameter.dim() == 1:  # a bias of 0 and a scale of 1 would show nothing
                 start = 0.5 if name == "norm.weight" else -0.5
                 parameter.copy_(torch.linspace(start, start + 1.0, parameter.numel()))
-    seen = net.preprocess(colour_frames(3))
+    shape = (3, 2, planes * PLANE[0], PLANE[1])
+    frames = np.random.default_rng(3).integers(0, 256, shape, dtype=np.uint8)
+    seen = net.preprocess(torch.from_numpy(frames))
     found = net.features(seen).detach()
-    want = numpy_torso(net, seen.numpy(), planes=3)
+    want = numpy_torso(net, seen.numpy(), planes)
     assert np.abs(want).mean() > 0.1
     assert (want < 0).any() == (hidden == "linear")
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
-
-
-def test_a_grey_frame_is_its_own_channel() -> None:
-    settings = replace(COLOUR, stack=3, pad_channels=4)
-    net = make_net(settings, PLANE, HEADS)
-    assert dict(net.torso.named_parameters())["convolutions.0.weight"].shape == (32, 4, 5, 5)
-    stacks = torch.randn(2, 3, *PLANE, generator=torch.Generator().manual_seed(4))
-    want = numpy_torso(net, stacks.numpy(), planes=1)
-    assert np.abs(want).mean() > 0.1
-    np.testing.assert_allclose(net.features(stacks).detach(), want, rtol=1e-4, atol=1e-4)
-
-
-def test_channels_to_spare_get_no_gradient() -> None:
-    net = colour_net(COLOUR, PLANE)
-    net(net.preprocess(colour_frames(2)))["value"].sum().backward()
-    gradient = dict(net.torso.named_parameters())["convolutions.0.weight"].grad
-    assert gradient is not None
-    assert gradient.shape == (32, 16, 5, 5)
-    largest = gradient.abs().amax(dim=(0, 2, 3))
-    assert (largest[:6] > 1e-3).all()
-    assert (largest[6:] == 0).all()
 
 
 @pytest.mark.parametrize("torso", sorted(TORSOS))
@@ -194,11 +171,14 @@ def test_resnet_is_the_plain_numpy_form(side: int) -> None:
 
 
 def test_torsos_have_the_parameters_that_they_should() -> None:
-    def count(torso: Any) -> int:
-        settings = NetworkSettings(torso=torso, width=256, layer_norm=False)
-        net = make_net(settings, (84, 84), {"policy": 18, "value": 1})
+    def count(torso: Any, width: int = 256, **heads: int) -> int:
+        settings = NetworkSettings(torso=torso, width=width, layer_norm=False)
+        net = make_net(settings, (84, 84), heads or {"policy": 18, "value": 1})
         return sum(p.numel() for p in net.parameters())
 
+    nature = (32 * 4 * 64 + 32) + (64 * 32 * 16 + 64) + (64 * 64 * 9 + 64)
+    # Mnih et al. 2015: 84 -> 20 -> 9 -> 7, four actions
+    assert count("nature", 512, q=4) == nature + (7 * 7 * 64 + 1) * 512 + 513 * 4 == 1_686_180
     heads = 257 * 19
     sections = [(4, 16), (16, 32), (32, 32)]
     residual = sum(9 * a * b + b + 4 * (9 * b * b + b) for a, b in sections)
@@ -207,3 +187,5 @@ def test_torsos_have_the_parameters_that_they_should() -> None:
     assert count("dqn2013") == first + second + (9 * 9 * 32 + 1) * 256 + heads
     convolutions = (16 * 4 + 1) * 16 + (9 * 16 + 1) * 32 + (9 * 32 + 1) * 64
     assert count("pooled") == convolutions + (7 * 7 * 64 + 1) * 256 + heads
+    small = (4 * 25 + 1) * 16 + (16 * 16 + 1) * 32
+    assert count("small") == small + (12 * 12 * 32 + 1) * 256 + heads
