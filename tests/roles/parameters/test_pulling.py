@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ def assert_full_steps(world: World, quorum: Admission, begun: int = 0) -> None:
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=25)
+@settings(max_examples=50)
 @given(
     seed=seeds, servers=st.integers(2, 4), workers=st.integers(1, 4), again=st.booleans(),
     restores=st.booleans(), data=st.data(),
@@ -60,10 +61,13 @@ seeds = st.integers(0, 2**32 - 1)
 def test_a_pull_is_never_mixed_and_servers_never_differ_by_more_than_one(
     seed: int, servers: int, workers: int, again: bool, restores: bool, data: st.DataObject
 ) -> None:
+    """Also if all servers go back, or workers die between any two calls and begin again."""
     quorum = Admission(workers - data.draw(st.integers(0, workers - 1)))
-    world = World(seed, servers, workers, quorum, pull_consistent, again, restores)
-    assert max(pulled.version for pulled in world.pulled) >= Version(int(restores), ROUNDS)
-    assert len(world.answers) == (len(world.pulled) if again else 0)
+    deaths = 0 if restores else data.draw(st.integers(0, 8))
+    world = World(seed, servers, workers, quorum, pull_consistent, again, restores, deaths)
+    reached = min(server.pull().version for server in world.servers)
+    assert reached >= Version(int(restores), ROUNDS)
+    assert deaths or len(world.answers) == (len(world.pulled) if again else 0)
     assert_full_steps(world, quorum, begun=2 * restores)
 
 
@@ -88,33 +92,12 @@ def test_asynchronous_gradients_make_a_step_each_unless_they_are_too_old(
         assert [at.number for at in made] == list(range(begun, last.number))  # one step each
 
 
-@settings(max_examples=25)
-@given(
-    seed=seeds, servers=st.integers(2, 4), workers=st.integers(1, 4), again=st.booleans(),
-    deaths=st.integers(1, 8), data=st.data(),
-)  # fmt: skip
-def test_workers_that_die_between_any_two_calls_and_begin_again_stop_nobody(
-    seed: int, servers: int, workers: int, again: bool, deaths: int, data: st.DataObject
-) -> None:
-    quorum = Admission(workers - data.draw(st.integers(0, workers - 1)))
-    world = World(seed, servers, workers, quorum, pull_consistent, again, deaths=deaths)
-    assert min(server.pull().version for server in world.servers) >= Version(0, ROUNDS)
-    assert_full_steps(world, quorum)
-
-
-def test_workers_die_everywhere_and_one_that_began_with_the_newest_would_wait_for_ever() -> None:
+def test_workers_die_everywhere() -> None:
     worlds = [World(seed, 3, 2, Admission(2), pull_consistent, deaths=6) for seed in range(10)]
     assert sum(len(world.died) for world in worlds) > 50
     assert {call for world in worlds for call in world.died} == {"pull", "push"}
     behind = sum(version < newest for world in worlds for version, newest in world.begun)
     assert behind >= 3  # began again with a version that another server had already left
-    stuck = 0
-    for seed in range(10):
-        try:
-            World(seed, 3, 2, Admission(2), pull_consistent, deaths=6, anew=pull_consistent)
-        except AssertionError as error:
-            stuck += "nobody can go on" in str(error)
-    assert stuck >= 3
 
 
 def make_servers(count: int, version: Version = ANY) -> list[ParameterServer]:
@@ -131,16 +114,15 @@ def test_a_server_that_went_on_meanwhile_still_has_the_version_the_others_are_at
     """The first server says 0, the second 1, and by then the first is at 2: the answer is 1."""
     servers = make_servers(2)
 
-    class Busy:
-        def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-            answer = servers[0].pull(at_least, exactly)
-            if answer.version.number == 0:
-                go_on(servers[0])
-                go_on(servers[0])
-            return answer
+    def pull(*asked: Any) -> Params:
+        answer = servers[0].pull(*asked)
+        if answer.version.number == 0:
+            go_on(servers[0])
+            go_on(servers[0])
+        return answer
 
     go_on(servers[1])
-    remotes: Any = [Busy(), servers[1]]
+    remotes: Any = [SimpleNamespace(pull=pull), servers[1]]
     pulled = pull_consistent(remotes)
     assert pulled.version == Version(0, 1)
     assert torch.equal(pulled.vector[:SIZE], pulled.vector[SIZE:])
@@ -169,15 +151,14 @@ def test_a_version_that_is_kept_no_more_is_given_up_for_a_newer_one() -> None:
     go_on(servers[0])
     asked = list[tuple[int, Version]]()
 
-    class Busy:
-        def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-            asked.append((at_least.number, servers[0].pull().version))
-            if exactly:
-                for server in (servers[1], servers[0], servers[1]):
-                    go_on(server)
-            return servers[0].pull(at_least, exactly)
+    def pull(at_least: Version = ANY, exactly: bool = False) -> Params:
+        asked.append((at_least.number, servers[0].pull().version))
+        if exactly:
+            for server in (servers[1], servers[0], servers[1]):
+                go_on(server)
+        return servers[0].pull(at_least, exactly)
 
-    remotes: Any = [Busy(), servers[1]]
+    remotes: Any = [SimpleNamespace(pull=pull), servers[1]]
     pulled = pull_common(remotes)
     assert [number for number, _ in asked] == [ANY.number, 0, ANY.number]
     assert pulled.versions == (Version(0, 2),) * 2
@@ -191,18 +172,14 @@ def test_a_common_version_may_be_of_an_older_epoch_only_if_all_still_have_it() -
     servers[0] = make_servers(1, Version(1, 0))[0]  # built anew
     asked = list[int]()
 
-    class Waiting:
-        def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-            asked.append(at_least.incarnation)
-            if len(asked) == 2:  # meanwhile the second server is taken back too
-                servers[1] = make_servers(1, Version(1, 0))[0]
-            return servers[0].pull(at_least, exactly)
+    def pull(at_least: Version = ANY, exactly: bool = False) -> Params:
+        asked.append(at_least.incarnation)
+        if len(asked) == 2:  # meanwhile the second server is taken back too
+            servers[1] = make_servers(1, Version(1, 0))[0]
+        return servers[0].pull(at_least, exactly)
 
-    class Second:
-        def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-            return servers[1].pull(at_least, exactly)
-
-    remotes: Any = [Waiting(), Second()]
+    second = SimpleNamespace(pull=lambda *asked: servers[1].pull(*asked))
+    remotes: Any = [SimpleNamespace(pull=pull), second]
     assert pull_common(remotes).versions == (Version(1, 0),) * 2
 
 
@@ -240,13 +217,6 @@ def test_each_who_waits_is_woken_by_the_version_it_wants() -> None:
         assert [call.done() for call in calls] == [True] * number + [False] * (3 - number)
 
 
-def test_a_higher_epoch_wakes_who_waits_for_a_version_that_was_rolled_back() -> None:
-    snapshots = PublishedParameters(params(9), patience=60)
-    (call,) = waiting(snapshots, Version(0, 10))
-    snapshots.publish(params(5, incarnation=1))
-    assert call.result(60).version == Version(1, 5)
-
-
 @pytest.mark.parametrize(
     "snapshots",
     [PublishedParameters(params(0), patience=60), server_of(torch.ones(SIZE), patience=60.0)],
@@ -260,9 +230,3 @@ def test_close_wakes_all_and_refuses_who_comes(snapshots: Any) -> None:
             call.result(60)
     with pytest.raises(Closed):
         snapshots.pull()
-
-
-def test_patience_ends() -> None:
-    (call,) = waiting(PublishedParameters(params(0), patience=0.01), Version(0, 1))
-    with pytest.raises(Deadline):
-        call.result(60)

@@ -1,4 +1,4 @@
-"""Which gradients count (the rules as tables, too), what is published, who waits."""
+"""Which gradients count, what is published, what targets are, and what waits for others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.parameters.server import REPEATED, TARGET, Admission, ParameterServer
 from helpers.schedules import SIZE, bits
 from helpers.servers import ALONE, FIRST, server_of
-from helpers.waiting import on_a_thread
 
 SGD = OptimizerSettings(optimizer="sgd")
 
@@ -38,32 +37,18 @@ def gradient(
     return Gradient(learner, version, part, parts, samples, rate, values)
 
 
-def test_a_gradient_that_counts_steps_and_publishes_the_next_version() -> None:
-    server = make_server()
-    before = server.pull()
-    answer = server.push(gradient())
-    assert answer == (Version(0, 1), True, "")
-    after = server.pull()
-    assert after.version == Version(0, 1)
-    want = before.values - 0.1 * gradient().values.sign()  # Adam's first step
-    torch.testing.assert_close(after.values, want, rtol=0, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (gradient(Version(1, 1), 1, part=1, parts=3), "1 steps old, at most 0 count"),  # stale
-        (
-            gradient(Version(1, 3), 1, part=1, parts=3),
-            "1 steps old, at most 0 count",
-        ),  # from nowhere
+        (gradient(Version(1, 1), 1, 1, 3), "1 steps old, at most 0 count"),
+        (gradient(Version(1, 3), 1, 1, 3), "1 steps old, at most 0 count"),  # from nowhere
         # from before a loss, and the same with a higher number
-        (gradient(Version(0, 2), 1, part=1, parts=3), "of incarnation 0, now 1"),
-        (gradient(Version(0, 9), 1, part=1, parts=3), "of incarnation 0, now 1"),
-        (gradient(Version(2, 2), 1, part=1, parts=3), "of incarnation 2, now 1"),
-        (gradient(Version(1, 2), 0, part=0, parts=3), REPEATED),
-        (gradient(Version(1, 2), 1, part=0, parts=3), "part 0, now at 1"),
-        (gradient(Version(1, 2), 1, part=2, parts=3), "part 2, now at 1"),
+        (gradient(Version(0, 2), 1, 1, 3), "of incarnation 0, now 1"),
+        (gradient(Version(0, 9), 1, 1, 3), "of incarnation 0, now 1"),
+        (gradient(Version(2, 2), 1, 1, 3), "of incarnation 2, now 1"),
+        (gradient(Version(1, 2), 0, 0, 3), REPEATED),
+        (gradient(Version(1, 2), 1, 0, 3), "part 0, now at 1"),
+        (gradient(Version(1, 2), 1, 2, 3), "part 2, now at 1"),
     ],
 )
 def test_what_does_not_count_changes_nothing_and_is_counted(wrong: Gradient, reason: str) -> None:
@@ -75,17 +60,6 @@ def test_what_does_not_count_changes_nothing_and_is_counted(wrong: Gradient, rea
     assert reason in answer.reason
     assert bits(server) == before
     assert server.push(gradient(Version(1, 2), part=1, parts=3)).counted
-
-
-def test_a_version_is_one_round_of_all_its_parts() -> None:
-    server = make_server()
-    published = server.pull()
-    for part in range(4):
-        assert server.pull().version == Version(0, 0)
-        assert torch.equal(server.pull().values, published.values)
-        server.push(gradient(part=part, parts=4))
-    assert server.pull().version == Version(0, 1)
-    assert server.state()[1]["count"].item() == 4
 
 
 def test_needing_fewer_steps_at_once_if_so_many_are_there() -> None:
@@ -113,47 +87,24 @@ def test_a_need_in_the_middle_of_a_round_steps_that_part_only() -> None:
     assert server.state()[1]["count"].item() == 2
 
 
-def test_who_waits_for_a_version_is_woken_by_a_need() -> None:
-    server = make_server(Admission(2), patience=60)
-    server.push(gradient())
-    pulled = on_a_thread(lambda: server.pull(Version(0, 1)))
-    server.need(1)
-    assert pulled.result(60).version == Version(0, 1)
-
-
-def target_server(version: Version = FIRST, **state: Any) -> ParameterServer:
-    return make_server(ALONE, version, state=state, keep_every=2, target_every=3)
-
-
-def test_the_target_slice_changes_at_multiples_of_n_updates_only() -> None:
-    server = target_server()
-    parameters = [server.pull().values.clone()]
-    targets = [server.pull_target()]
-    for number in range(8):
-        server.push(gradient(Version(0, number), learner=number % 3))  # whoever makes the update
-        parameters.append(server.pull().values.clone())
-        targets.append(server.pull_target())
-    assert [target.version.number for target in targets] == [0, 0, 0, 3, 3, 3, 6, 6, 6]
-    for target in targets:
-        assert torch.equal(target.values, parameters[target.version.number])
-    kept = server.kept()  # of version 8
-    assert kept is not None
-    assert torch.equal(kept[1][TARGET], parameters[6])
-
-
 def test_with_a_broadcast_interval_only_its_multiples_are_published() -> None:
     server = make_server(ALONE, Version(1, 4), broadcast_every=3, keep_every=2, target_every=4)
     published, kept, copied = [], [], []
+    values = {4: server.values.clone()}
     for number in range(4, 13):
         slope = torch.full((SIZE,), 1.0 + number)
         server.push(Gradient(0, Version(1, number), 0, 1, 32, 0.1, slope))
         params, _ = server.state()
         assert params.version == Version(1, number + 1)  # what is saved is always the newest
-        assert torch.equal(params.values, server.values)
-        published.append(server.pull().version.number)
+        values[number + 1] = server.values.clone()
         keeping = server.kept()
+        there = [params, server.pull(), server.pull_target(), *(keeping or [])[:1]]
+        assert all(torch.equal(one.values, values[one.version.number]) for one in there)
+        published.append(there[1].version.number)
+        copied.append(there[2].version.number)
         kept.append(keeping[0].version.number if keeping else None)
-        copied.append(server.pull_target().version.number)
+        if keeping:
+            assert torch.equal(keeping[1][TARGET], values[keeping[0].version.number // 4 * 4])
     assert published == [4, 6, 6, 6, 9, 9, 9, 12, 12]
     assert kept == [None, 6, 6, 8, 8, 10, 10, 12, 12]
     assert copied == [4, 4, 4, 8, 8, 8, 8, 12, 12]
@@ -206,58 +157,6 @@ def test_which_ages_count(rule: Admission, counting: list[int]) -> None:
     assert [n for n, reason in enumerate(reasons) if not reason] == counting
 
 
-def test_a_refusal_says_why() -> None:
-    assert Admission(2).refusal(Version(0, 3), Version(0, 5)) == "2 steps old, at most 0 count"
-    late = Admission(1, 4).refusal(Version(0, 0), Version(0, 5))
-    assert late == "5 steps old, at most 4 count"
-
-
-SYNCHRONOUS = [  # learner, version, does it count, version afterwards
-    (0, 0, True, 0),
-    (1, 0, True, 1),  # two of three make the step
-    (2, 0, False, 1),  # the backup came too late
-    (2, 1, True, 1),
-    (2, 1, False, 1),  # again
-    (0, 2, False, 1),  # from nowhere
-    (1, 0, False, 1),  # a late repetition
-    (0, 1, True, 2),
-    (1, 1, False, 2),
-]
-ASYNCHRONOUS = [  # at most 2 steps old
-    (0, 0, True, 1),
-    (1, 0, True, 2),
-    (2, 0, True, 3),
-    (0, 0, False, 3),  # a repetition
-    (3, 0, False, 3),  # three steps old
-    (3, 1, True, 4),
-    (3, 1, False, 4),
-    (0, 4, True, 5),
-    (1, 6, False, 5),  # from nowhere
-    (1, 3, True, 6),
-]
-
-
-@pytest.mark.parametrize(
-    ("rule", "table"),
-    [(Admission(2), SYNCHRONOUS), (Admission(1, 2), ASYNCHRONOUS)],
-    ids=["quorum", "async"],
-)
-def test_what_does_not_count_changes_nothing_bit_for_bit(rule: Admission, table: list[Any]) -> None:
-    server, clean = make_server(rule), make_server(rule)
-    for learner, number, counts, after in table:
-        sent = gradient(Version(0, number), learner)
-        before = bits(server)
-        answer = server.push(sent)
-        assert (answer.counted, answer.version) == (counts, Version(0, after)), (learner, number)
-        if counts:
-            assert clean.push(sent) == answer
-            assert answer.reason == ""
-        else:
-            assert bits(server) == before
-            assert answer.reason
-    assert bits(server) == bits(clean)  # as if the others had never come
-
-
 def test_a_late_gradient_sent_again_is_dropped_again() -> None:
     """It never counted, so it is not "already there"."""
     server = make_server(Admission(1))
@@ -265,18 +164,6 @@ def test_a_late_gradient_sent_again_is_dropped_again() -> None:
     late = gradient(learner=1)
     reasons = [server.push(late).reason for _ in range(2)]
     assert reasons[0] == reasons[1] != REPEATED
-
-
-@pytest.mark.slow
-def test_a_step_is_against_the_mean_of_all_samples() -> None:
-    """As if one learner had had them all: 30 samples weigh three times as much as 10."""
-    server = server_of(torch.zeros(SIZE), Admission(2), optimizer=SGD)
-    one = gradient(samples=10, rate=0.1)
-    two = gradient(learner=1, samples=30, rate=0.3)
-    server.push(two)
-    server.push(one)
-    want = -0.2 * (0.25 * one.values + 0.75 * two.values)  # the mean of the learning rates, too
-    torch.testing.assert_close(server.pull().values, want, rtol=1e-6, atol=1e-7)
 
 
 def test_learners_without_any_sample_that_counts_move_nothing() -> None:

@@ -205,22 +205,20 @@ def test_each_part_of_the_sum_has_one_draw() -> None:
         assert (store.sample().keys // 4).tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("first_only", [True, False])
-def test_a_window_without_a_step_to_learn_from_shrinks_no_weights(first_only: bool) -> None:
+def test_a_window_without_a_step_to_learn_from_shrinks_no_weights() -> None:
     """Its error is 0, so its own weight would be by far the largest."""
-    shape = BufferShape(60, 1, 20, 2, STACK, SHAPE, first_only=first_only)
+    shape = BufferShape(60, 1, 20, 2, STACK, SHAPE, first_only=True)
     store = ReplayBuffer(shape, Prioritized(0.5, beta_end=0.4), RateLimiter(1), patience=0.0)
     sent = Player(ends=0.0).play(20)
     sent.mask[:] = True
-    sent.mask[0, 9:11] = False  # the window at 9 has no step to learn from, those around it one
+    sent.mask[0, 9:11] = False  # the windows at 9 and 10 have no first step to learn from
     store.add(sent)
     store.update(torch.tensor([9]), torch.zeros(1), torch.tensor([0.01]))
-    none = {9, 10} if first_only else {9}
     met = set()
     for _ in range(100):
         batch = store.sample()
         for key, weight in zip(batch.keys.tolist(), batch.weights.tolist(), strict=True):
-            assert weight == pytest.approx(0.0 if key in none else 1.0)
+            assert weight == pytest.approx(0.0 if key in (9, 10) else 1.0)
             met.add(key)
     assert met == set(range(19))
 
@@ -262,30 +260,6 @@ def test_the_same_seed_samples_the_same_and_replays_differ() -> None:
         drawn.append(store.sample().keys.tolist())
     assert drawn[0] == drawn[1]
     assert len({tuple(keys) for keys in drawn}) == 3
-
-
-def test_actors_wait_for_learners_and_learners_for_actors() -> None:
-    limiter = SamplesPerInsert(2.0, minimum=10, tolerance=20, trajectory=10, batch=8)
-    store, player = make_store(100, limiter=limiter), Player()
-    seen = []
-    for _ in range(4):
-        for what in (store.wait_for_room, store.wait_for_room, store.sample, store.sample):
-            try:
-                what()
-            except Deadline as error:
-                seen.append(str(error).partition(":")[0])
-            else:
-                seen.append(what.__name__)
-                if what == store.wait_for_room:
-                    store.add(player.play(10))
-    wait, full, empty = "wait_for_room", "no room for 0 s", "no batch for 0 s"
-    assert seen == [
-        wait, wait, "sample", "sample",  # surplus 0, 20, 12, 4
-        full, full, "sample", "sample",  # -4, -12
-        wait, full, "sample", "sample",  # 8, 0, -8
-        wait, full, "sample", "sample",  # 12, 4, -4
-    ]  # fmt: skip
-    assert empty not in seen
 
 
 def test_actors_go_on_while_there_is_no_window_whatever_is_due() -> None:
@@ -449,34 +423,6 @@ def test_the_rule_as_a_table(added: int, sampled: int, may_add: bool, may_sample
     assert (limiter.may_add(), limiter.may_sample()) == (may_add, may_sample)
 
 
-class Scheduled(SamplesPerInsert):
-    """A limiter, and how many actors it has let in that have not added yet."""
-
-    playing = 0
-
-
-def go_on(
-    limiter: Scheduled, sizes: tuple[int, int, int], pull: float, rng: np.random.Generator
-) -> None:
-    """Let one actor or learner go on, whoever can, drawn at random; fail if nobody can.
-
-    An actor that was let in plays for a while before it adds; others are let in meanwhile.
-    """
-    actors, trajectory, batch = sizes
-    playing = limiter.playing
-    can = np.array([playing < actors and limiter.may_add(), playing > 0, limiter.may_sample()])
-    assert can.any(), "nobody can go on"
-    likes = np.array([pull, pull, 1 - pull]) * can
-    what = int(rng.choice(3, p=likes / likes.sum()))
-    if what == 0:
-        limiter.playing += 1
-    elif what == 1:
-        limiter.playing -= 1
-        limiter.added += trajectory
-    else:
-        limiter.sampled += batch
-
-
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(
@@ -492,9 +438,19 @@ def test_random_schedules_never_lock_up_and_keep_to_the_tolerance(
     ratio: float, trajectory: int, batch: int, slack: float, actors: int, pull: float, seed: int
 ) -> None:
     tolerance = slack * max(ratio * trajectory, batch)
-    limiter = Scheduled(ratio, 500, tolerance, trajectory, batch)
-    rng = np.random.default_rng(seed)
+    limiter = SamplesPerInsert(ratio, 500, tolerance, trajectory, batch)
+    rng, playing = np.random.default_rng(seed), 0
     for _ in range(1000):
-        go_on(limiter, (actors, trajectory, batch), pull, rng)
+        can = np.array([playing < actors and limiter.may_add(), playing > 0, limiter.may_sample()])
+        assert can.any(), "nobody can go on"
+        likes = np.array([pull, pull, 1 - pull]) * can
+        what = rng.choice(3, p=likes / likes.sum())
+        if what == 0:  # an actor that was let in plays for a while, and others are let in meanwhile
+            playing += 1
+        elif what == 1:
+            playing -= 1
+            limiter.added += trajectory
+        else:
+            limiter.sampled += batch
         if limiter.added >= 500:
             assert -tolerance <= limiter.surplus <= tolerance + ratio * trajectory * actors

@@ -144,12 +144,9 @@ def test_a_damaged_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     offer = other.offer()
     middle = (header + len(good)) // 2
     spots = (3, 7, 20, header // 2, header + 7, header + 8, middle, len(good) - 1)
-    for spot in spots:
-        path.write_bytes(good[:spot] + bytes([good[spot] ^ 1]) + good[spot + 1 :])
-        with pytest.raises(ColobusError, match=r"cannot be read|damaged"):
-            other.load(tmp_path)
-    for length in (0, 7, header, len(good) - 1):
-        path.write_bytes(good[:length])
+    damaged = [good[:spot] + bytes([good[spot] ^ 1]) + good[spot + 1 :] for spot in spots]
+    for data in (*damaged, *(good[:length] for length in (0, 7, header, len(good) - 1))):
+        path.write_bytes(data)
         with pytest.raises(ColobusError, match=r"cannot be read|damaged"):
             other.load(tmp_path)
     with pytest.raises(ColobusError, match=f"no saved replay buffer in {tmp_path}/elsewhere"):

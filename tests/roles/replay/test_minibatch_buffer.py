@@ -84,17 +84,6 @@ def test_the_ring_spreads_uses_evenly(rounds: int, uses: int, ramp_up: bool) -> 
         assert found == want
 
 
-@pytest.mark.parametrize("order", ["ring", "random"])
-def test_one_round_hands_out_the_batch_itself(order: Order) -> None:
-    reuse = MinibatchBuffer(1, 3, order=order)
-    for number in range(4):
-        batch = numbered(number)
-        ((again, epochs),) = reuse.take(batch)
-        assert again is batch
-        assert epochs == 3
-    assert reuse.held == 0
-
-
 def test_random_uses_fall_into_all_rounds_and_the_seeds_decide() -> None:
     tables = [
         rounds_of(MinibatchBuffer(4, 2, order="random", seeds=(seed, 0)), 400) for seed in (1, 1, 2)

@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from colobus.core.errors import Closed, Deadline
 from colobus.core.types import Batch, Trajectory, Version
-from colobus.roles.replay.queue import Fifo, FifoWindows, Rounds, TrajectoryQueue, as_batch
+from colobus.roles.replay.queue import Fifo, FifoWindows, Rounds, TrajectoryQueue
 from conftest import random_trajectory
 from helpers.waiting import on_a_thread
 
@@ -43,14 +43,9 @@ class AgainstAList(RuleBasedStateMachine):
         self.replay = TrajectoryQueue(Fifo(2), capacity=5, patience=0)
         self.model: list[int] = []
         self.added = self.dropped = self.taken = 0
-        self.closed = False
 
     @rule()
     def add(self) -> None:
-        if self.closed:
-            with pytest.raises(Closed):
-                self.replay.add(marked(self.added))
-            return
         self.replay.add(marked(self.added))
         self.model.append(self.added)
         self.added += 1
@@ -60,10 +55,7 @@ class AgainstAList(RuleBasedStateMachine):
 
     @rule()
     def sample(self) -> None:
-        if self.closed:
-            with pytest.raises(Closed):
-                self.replay.sample()
-        elif len(self.model) < 2:
+        if len(self.model) < 2:
             with pytest.raises(Deadline):
                 self.replay.sample()
         else:
@@ -73,15 +65,14 @@ class AgainstAList(RuleBasedStateMachine):
             self.model = self.model[2:]
             self.taken += 2
 
-    @precondition(lambda self: self.added > 6)
-    @rule()
-    def close(self) -> None:
-        self.replay.close()
-        self.closed = True
-
     @invariant()
-    def drops_are_counted(self) -> None:
+    def drops_are_counted_and_there_is_room_below_the_capacity(self) -> None:
         assert self.replay.dropped == self.dropped
+        if len(self.model) < 5:
+            self.replay.wait_for_room()
+        else:
+            with pytest.raises(Deadline):
+                self.replay.wait_for_room()
 
 
 TestAgainstAList: Any = AgainstAList.TestCase
@@ -107,45 +98,40 @@ class WindowsAgainstAList(RuleBasedStateMachine):
         super().__init__()
         select = FifoWindows(self.count)
         self.replay = TrajectoryQueue(select, capacity=100, patience=0, full=self.full)
-        self.model: list[int] = []
+        self.model: list[list[int]] = []  # windows left of each trajectory that waits
         self.added = self.taken = 0
-        self.sizes: list[int] = []  # windows left of each trajectory that waits
 
     @rule(games=st.integers(1, 12))
     def add(self, games: int) -> None:
         self.replay.add(windows(self.added, games))
-        self.model += range(self.added, self.added + games)
+        self.model.append(list(range(self.added, self.added + games)))
         self.added += games
-        self.sizes.append(games)
 
     @rule()
     def sample(self) -> None:
-        if len(self.model) < self.count:
+        want = [window for waiting in self.model for window in waiting][: self.count]
+        if len(want) < self.count:
             with pytest.raises(Deadline):
                 self.replay.sample()
             return
         batch = self.replay.sample()
-        want, self.model = self.model[: self.count], self.model[self.count :]
         assert batch.actions[:, 0].tolist() == want  # in order, whole, each once
         assert batch.keys.tolist() == list(range(self.taken, self.taken + self.count))
+        assert batch.weights.tolist() == [1.0] * self.count
+        assert not batch.generations.any()
         for name in PLAYED:
             field, marks = getattr(batch, name).flatten(1), torch.tensor(want)[:, None]
             if name != "actions":
                 marks = marks % (2 if field.dtype == torch.bool else 9)
             assert (field.long() == marks).all(), name
         self.taken += self.count
-        missing = self.count
-        while missing:
-            first = min(self.sizes[0], missing)
-            self.sizes[0] -= first
-            missing -= first
-            if not self.sizes[0]:
-                self.sizes.pop(0)
+        left = ([w for w in waiting if w > want[-1]] for waiting in self.model)
+        self.model = [waiting for waiting in left if waiting]
 
     @invariant()
     def there_is_room_while_few_wait(self) -> None:
-        assert self.replay.depth == len(self.sizes)
-        if len(self.sizes) < self.full:
+        assert self.replay.depth == len(self.model)
+        if len(self.model) < self.full:
             self.replay.wait_for_room()
         else:
             with pytest.raises(Deadline, match="no room for 0 s: the learner takes nothing"):
@@ -182,19 +168,6 @@ def test_windows_are_cut_without_copies_and_keep_their_version() -> None:
         assert np.shares_memory(part.frames, trajectory.frames)
 
 
-def test_room_is_the_capacity_unless_it_is_given() -> None:
-    for full, allowed in [(None, 4), (2, 2)]:
-        replay = TrajectoryQueue(Fifo(1), capacity=4, patience=0, full=full)
-        for number in range(allowed):
-            replay.wait_for_room()
-            replay.add(marked(number))
-        with pytest.raises(Deadline):
-            replay.wait_for_room()
-        replay.sample()
-        replay.wait_for_room()
-        assert replay.dropped == 0
-
-
 def test_who_waits_for_room_is_woken_by_a_sample_and_by_close() -> None:
     replay = TrajectoryQueue(Fifo(1), capacity=9, patience=60, full=1)
     out: list[int] = []
@@ -215,8 +188,9 @@ def test_who_waits_for_room_is_woken_by_a_sample_and_by_close() -> None:
     with pytest.raises(Closed):
         playing.result(60)
     assert out == [0, 1, 2]
-    with pytest.raises(Closed):
-        replay.wait_for_room()
+    for call in (replay.wait_for_room, replay.sample, lambda: replay.add(marked(4))):
+        with pytest.raises(Closed):
+            call()
 
 
 def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None:
@@ -227,38 +201,3 @@ def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None
     assert not sampled.done()
     replay.add(marked(2))
     assert numbers(sampled.result(60)) == [1, 2]
-
-
-def test_a_waiting_sample_gives_up_after_its_patience() -> None:
-    sampled = on_a_thread(TrajectoryQueue(Fifo(1), capacity=9, patience=0.01).sample)
-    with pytest.raises(Deadline):
-        sampled.result(60)
-
-
-def test_every_field_of_a_batch_is_aligned() -> None:
-    rng = np.random.default_rng(1)
-    sent = [random_trajectory(rng, a, games=a + 1, length=4, number=7 - a) for a in range(3)]
-    batch = as_batch(sent, first_key=5)
-    window = 0
-    for i, trajectory in enumerate(sent):
-        for game in range(i + 1):
-            for name in (*PLAYED, "state"):
-                want = getattr(trajectory, name)[game]
-                found = getattr(batch, name)[window]
-                assert found.numpy().dtype == want.dtype, name
-                np.testing.assert_array_equal(found, want, err_msg=name)
-            assert batch.versions[window] == 7 - i
-            assert batch.keys[window] == 5 + window
-            assert batch.generations[window] == 0
-            assert batch.weights[window] == 1.0
-            window += 1
-    assert batch.fresh == sum(t.actions.size for t in sent) == 4 * window
-    assert not batch.replayed.any()
-    assert batch.uses == 0
-    assert all(len(tensor) == window for tensor in batch[:-2])
-
-
-def test_a_batch_of_one_trajectory_copies_nothing() -> None:
-    trajectory = random_trajectory(np.random.default_rng(2))
-    batch = as_batch([trajectory])
-    assert np.shares_memory(batch.frames.numpy(), trajectory.frames)
