@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,16 +66,6 @@ class Script:
         )
 
 
-class Watching(APPO):
-    """APPO that keeps what the network was shown."""
-
-    shown: ClassVar[list[torch.Tensor]] = []
-
-    def act(self, net: Any, observations: torch.Tensor, state: Any) -> Any:
-        self.shown.append(observations.clone())
-        return super().act(net, observations, state)
-
-
 class Scene:
     """An actor with servers that never wait, and everything it sends."""
 
@@ -99,8 +89,7 @@ class Scene:
         self.cuts = self.flat.layout.cut(servers)
         self.servers = [server_of(self.flat.values[c], version=start) for c in self.cuts]
         self.sink = stand_in(Sink())
-        Watching.shown.clear()
-        self.actor = self.another(Watching(), ActorSettings(index, 1, B, T, seed, pace), make_games)
+        self.actor = self.another(APPO(), ActorSettings(index, 1, B, T, seed, pace), make_games)
 
     def another(self, algorithm: Any, settings: ActorSettings, games: Any = None) -> Actor:
         """Return an actor of another algorithm that sends to the same sink."""
@@ -114,9 +103,9 @@ class Scene:
         want = policy[torch.arange(B), torch.from_numpy(played.actions[:, t])].detach()
         np.testing.assert_allclose(played.log_probs[:, t], want, atol=atol)
 
-    def publish(self, servers: int | None = None) -> None:
-        """Make the next version at the first so many servers."""
-        for server, cut in list(zip(self.servers, self.cuts, strict=True))[:servers]:
+    def publish(self) -> None:
+        """Make the next version at all servers."""
+        for server, cut in zip(self.servers, self.cuts, strict=True):
             version = server.state()[0].version
             random = torch.Generator().manual_seed(version.number)
             values = torch.randn(self.flat.layout.size, generator=random)[cut]
@@ -140,38 +129,21 @@ def test_each_frame_is_stored_once_and_trajectories_overlap() -> None:
 
 def test_ages_and_ends_are_the_scripts() -> None:
     one, two = Scene().play(2)
+    numbers = range(1, 2 * T + 1)
+    events = [[EVENTS.get((b, n), "") for n in numbers] for b in range(B)]
     ages = np.zeros((B, 2 * T + 1), dtype=np.int64)
-    for b in range(B):
-        for n in range(1, 2 * T + 1):
-            over = EVENTS.get((b, n)) in ("terminated", "truncated")
-            ages[b, n] = 0 if over else ages[b, n - 1] + 1
+    for n, over in zip(numbers, np.isin(events, ["terminated", "truncated"]).T, strict=True):
+        ages[:, n] = np.where(over, 0, ages[:, n - 1] + 1)
     assert np.array_equal(one.ages, ages[:, : T + 1])
     assert np.array_equal(two.ages, ages[:, T:])
-    for name, kinds in [
-        ("terminated", ("terminated", "life")),
-        ("truncated", ("truncated",)),
-        ("mask", None),
-    ]:
+    for name, want in {
+        "terminated": np.isin(events, ["terminated", "life"]),
+        "truncated": np.isin(events, ["truncated"]),
+        "mask": ~np.isin(events, ["forced", "truncated"]),
+        "rewards": np.array([numbers, [-2 * n for n in numbers]]),
+    }.items():
         found = np.concatenate([getattr(one, name), getattr(two, name)], axis=1)
-        for b in range(B):
-            for t in range(2 * T):
-                event = EVENTS.get((b, t + 1), "")
-                want = event not in ("forced", "truncated") if kinds is None else event in kinds
-                assert found[b, t] == want, (name, b, t)
-    rewards = np.concatenate([one.rewards, two.rewards], axis=1)
-    assert rewards.tolist() == [list(range(1, 13)), [-2 * n for n in range(1, 13)]]
-
-
-def test_the_network_is_shown_the_plain_stacks() -> None:
-    scene = Scene()
-    sent = scene.play(2)
-    shown = torch.stack(Watching.shown)
-    assert len(shown) == 2 * T
-    for i, trajectory in enumerate(sent):
-        for t in range(T):
-            plain = stack_at(trajectory.frames, trajectory.ages, t, K)
-            want = scene.net.preprocess(torch.from_numpy(plain))
-            assert torch.equal(shown[i * T + t], want), (i, t)
+        np.testing.assert_array_equal(found, want, err_msg=name)
 
 
 def test_games_are_reported_with_raw_return_and_length() -> None:
@@ -200,25 +172,18 @@ def test_an_actor_is_never_further_ahead_than_its_pace(ahead: int, servers: int)
 
 
 @pytest.mark.parametrize(("exactly", "want"), [(True, [0, 0, 1, 2]), (False, [0, 1, 2, 2])])
-def test_exactly_means_one_round_old_with_newer_ones_there(exactly: bool, want: list[int]) -> None:
+def test_an_actor_plays_with_the_version_it_names(exactly: bool, want: list[int]) -> None:
+    """Exactly one round old, also with newer ones there; or else the newest."""
     scene = Scene(pace=Pace(1, exactly), servers=2)
-    scene.play(1)
-    scene.publish()
-    scene.play(1)
-    scene.publish()
-    sent = scene.play(2)
-    assert [t.version.number for t in sent] == want
-
-
-def test_an_actor_plays_with_the_version_it_names() -> None:
-    scene = Scene(pace=Pace(1, exactly=True), servers=2)
     vectors = [scene.flat.values.clone()]
     scene.play(1)
     for _ in range(2):
         scene.publish()
         vectors.append(scene.flat.values.clone())
         scene.play(1)
-    for trajectory in scene.sink.trajectories:
+    sent = scene.play(1)
+    assert [trajectory.version.number for trajectory in sent] == want
+    for trajectory in sent:
         scene.flat.values.copy_(vectors[trajectory.version.number])
         for t in range(T):
             scene.assert_recorded(trajectory, t)
@@ -266,33 +231,26 @@ def test_a_restarted_actor_plays_fresh_games_and_goes_on_counting() -> None:
     assert not sent[2].frames[:, : K - 1].any()
 
 
-def test_a_bfloat16_actor_sees_and_acts_in_bfloat16() -> None:
+def test_a_bfloat16_actor_acts_in_bfloat16() -> None:
     scene = on_catch(precision="bfloat16")
     (sent,) = scene.play(1)
-    assert Watching.shown[0].dtype == torch.bfloat16
+    assert {p.dtype for p in scene.actor._policy.net.torso.parameters()} == {torch.bfloat16}
     assert sent.log_probs.dtype == np.float32
     scene.assert_recorded(sent, atol=0.1)
-
-
-class Asking(Sampled):
-    """An exploration that keeps what the actor tells it."""
-
-    def __init__(self, player: Player, told: list[Any]) -> None:
-        super().__init__(player)
-        self.told = told
-        told.append(player)
-
-    def begin(self, net: Any, length: int, steps: int, random: torch.Generator) -> None:
-        self.told.append((length, steps))
-        super().begin(net, length, steps, random)
 
 
 def test_the_exploration_is_told_who_explores_and_after_how_many_steps_of_all() -> None:
     told: list[Any] = []
 
+    class Asking(Sampled):
+        def begin(self, net: Any, length: int, steps: int, random: torch.Generator) -> None:
+            told.append((length, steps))
+            super().begin(net, length, steps, random)
+
     class Algorithm(APPO):
         def exploration(self, player: Player) -> Sampled:
-            return Asking(player, told)
+            told.append(player)
+            return Asking(player)
 
     scene = Scene()
     scene.sink.steps = 1000
@@ -309,28 +267,3 @@ def test_the_exploration_is_told_who_explores_and_after_how_many_steps_of_all() 
     first = [(T, 1000 + r * all_actors) for r in range(3)]
     again = [(T, 5000 + r * all_actors) for r in range(2)]
     assert told == [player, *first, player, *again]
-
-
-class Counting(APPO):
-    """APPO with a recurrent state: the steps since the episode began, in two numbers."""
-
-    states: ClassVar[list[torch.Tensor]] = []
-
-    def act(self, net: Any, observations: torch.Tensor, state: Any) -> Any:
-        scores, _ = super().act(net, observations, None)
-        self.states.append(state.clone())
-        return scores, state + 1.0
-
-
-def test_a_state_is_carried_to_the_end_of_its_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Network, "initial_state", lambda self, count: torch.zeros(count, 2))
-    scene = Scene()
-    Counting.states.clear()
-    actor = scene.another(Counting(), ActorSettings(0, 1, B, T, 1, Pace(None)))
-    for _ in range(3):
-        actor.step()
-    for number, sent in enumerate(scene.sink.trajectories):
-        assert sent.state.tolist() == [[age, age] for age in sent.ages[:, 0].tolist()]
-        for t in range(T):
-            assert Counting.states[number * T + t][:, 0].tolist() == sent.ages[:, t].tolist()
-    assert len({age for sent in scene.sink.trajectories for age in sent.ages[:, 0].tolist()}) > 2

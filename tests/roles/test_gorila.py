@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,61 +14,22 @@ from colobus.algorithms.api import TARGET
 from colobus.algorithms.dqn import DQN
 from colobus.core.types import Update, Version
 from colobus.experiment.presets import PRESETS
-from colobus.experiment.settings import Experiment
 from colobus.roles.learner import Learner
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import tuned
+from helpers.outcomes import place_inline
 
 CATCH = PRESETS["gorila-catch"]
-APART = replace(CATCH.shape, workers=0, learners=2, actors=3, replays=2, servers=3)
 PICKY = tuned(CATCH, outlier=1.0)  # drops a gradient soon
 FREE = replace(CATCH.replay, samples_per_insert=0.0, minimum=100)
 
 
-def roles_of(experiment: Experiment, **more: Any) -> dict[str, Any]:
-    """Return roles that never wait."""
-    graph = make_graph(experiment, begin(experiment), None, patience=0.0, **more)
-    return graph.build()
-
-
-def fill(roles: dict[str, Any], rounds: int = 2) -> None:
+def fill(roles: Mapping[str, Any], rounds: int = 2) -> None:
     for name, role in roles.items():
         if name.startswith("actor"):
             for _ in range(rounds):
                 role.step()
-
-
-def test_the_three_shapes_are_drawn() -> None:
-    start = begin(CATCH)
-    central = replace(CATCH.shape, workers=0, asynchronous=False, actors=2, servers=1)
-    counts = {
-        "distributed": make_graph(CATCH, start, None).counts(),
-        "central": make_graph(replace(CATCH, shape=central), start, None).counts(),
-        "apart": make_graph(replace(CATCH, shape=APART), start, None).counts(),
-    }
-    names = ("Actor", "ReplayBuffer", "ShardedReplay", "Learner", "ParameterServer")
-    assert {shape: tuple(c.get(n, 0) for n in names) for shape, c in counts.items()} == {
-        "distributed": (2, 2, 0, 2, 2),
-        "central": (2, 1, 0, 1, 1),
-        "apart": (3, 2, 2, 2, 3),
-    }
-
-
-def test_learners_of_workers_push_gradients_and_step_nothing_themselves() -> None:
-    roles = roles_of(replace(CATCH, replay=FREE))
-    fill(roles)
-    servers = [roles["server-0"], roles["server-1"]]
-    before = [server.pull() for server in servers]
-    learner = roles["learner-0"]
-    learner.step()
-    pulled = torch.cat([params.values for params in before])
-    assert torch.equal(learner.client.flat.values, pulled)  # computed with them, not stepped
-    after = [server.pull() for server in servers]
-    assert [params.version.number for params in after] == [1, 1]
-    assert all(not torch.equal(a.values, b.values) for a, b in zip(after, before, strict=True))
-    roles["learner-1"].step()  # pulls anew before its gradient
-    assert torch.equal(roles["learner-1"].client.flat.values, torch.cat([p.values for p in after]))
 
 
 def test_a_learner_that_begins_again_goes_on_with_its_schedule() -> None:
@@ -131,7 +93,7 @@ def target_of(learner: Learner) -> torch.Tensor:
 def test_targets_change_at_multiples_for_all_learners(workers: int) -> None:
     every, shape = 6, replace(CATCH.shape, workers=workers, asynchronous=workers > 0)
     algorithm = tuned(CATCH, target_every=every)
-    roles = roles_of(replace(CATCH, replay=FREE, algorithm=algorithm, shape=shape))
+    roles = place_inline(replace(CATCH, replay=FREE, algorithm=algorithm, shape=shape)).roles
     fill(roles, 4)
     servers = [role for name, role in roles.items() if name.startswith("server")]
     at = [torch.cat([server.pull().values for server in servers])]
@@ -141,6 +103,9 @@ def test_targets_change_at_multiples_for_all_learners(workers: int) -> None:
         at.append(torch.cat([server.pull().values for server in servers]))
         want = at[number - number % every]
         assert torch.equal(target_of(learner), want), number
+        # learners of workers computed with what they pulled, and step nothing themselves
+        assert torch.equal(learner.client.flat.values, at[number if workers else -1]), number
+        assert not torch.equal(at[-2], at[-1])
 
 
 def expect_nothing(learner: Learner) -> None:
@@ -153,7 +118,7 @@ def expect_nothing(learner: Learner) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_outliers_are_dropped_and_counted(workers: int) -> None:
     shape = replace(CATCH.shape, workers=workers, asynchronous=workers > 0)
-    roles = roles_of(replace(CATCH, replay=FREE, shape=shape, algorithm=PICKY))
+    roles = place_inline(replace(CATCH, replay=FREE, shape=shape, algorithm=PICKY)).roles
     fill(roles)
     learner, server = roles["learner-0"], roles["server-0"]
     learner.step()
@@ -176,7 +141,7 @@ def test_outliers_are_dropped_and_counted(workers: int) -> None:
 
 def test_gradients_that_are_too_old_are_refused_by_each_slice() -> None:
     shape = replace(CATCH.shape, max_staleness=2)
-    roles = roles_of(replace(CATCH, replay=FREE, shape=shape))
+    roles = place_inline(replace(CATCH, replay=FREE, shape=shape)).roles
     fill(roles)
     slow = roles["learner-0"]
     pull = slow.client.pull
@@ -203,7 +168,7 @@ class HeadsAlone(DQN):
 
 def test_an_algorithm_says_the_learning_rate_of_each_parameter() -> None:
     algorithm = HeadsAlone(**vars(CATCH.algorithm))
-    roles = roles_of(replace(CATCH, replay=FREE, algorithm=algorithm))
+    roles = place_inline(replace(CATCH, replay=FREE, algorithm=algorithm)).roles
     fill(roles)
     learner = roles["learner-0"]
     layout, first = learner.client.flat.layout, learner.client.flat.values.clone()

@@ -17,13 +17,13 @@ from colobus.core.errors import Deadline
 from colobus.core.types import Batch
 from colobus.envs.api import GameSettings
 from colobus.experiment.presets import PRESETS
-from colobus.experiment.settings import Experiment, Shape
+from colobus.experiment.settings import Experiment
 from colobus.nets.config import NetworkSettings
 from colobus.roles.backprop import CudaGraphBackprop
 from colobus.roles.replay.queue import as_batch
 from colobus.runtime.devices import CPU, WARM_UP, Placement
 from colobus.runtime.threads import Inline
-from conftest import catch, make_net, random_trajectory, tuned
+from conftest import catch, make_net, random_trajectory, short_pong, tuned
 from helpers.outcomes import go_on, place_inline, place_threads, run_to_the_end
 from helpers.reading import META, Reads
 from helpers.tapes import on_device as on_device
@@ -51,12 +51,10 @@ LEARNERS: dict[str, Experiment] = {
     "a loader": replace(CATCH, shape=replace(CATCH.shape, loaders=1)),
     "loaders and older batches": replace(CATCH, shape=replace(CATCH.shape, loaders=2), reuse=OLDER),
     "two agents, one policy": replace(CATCH, games=GameSettings(game="catch-pair", size=10)),
-    "convolutions in blocks": Experiment(
+    "convolutions in blocks": short_pong(
+        1000,
         games=GameSettings(game="pong", size=84),
         network=NetworkSettings(torso="dqn2013", width=16, precision="float32"),
-        algorithm=APPO(minibatch=32),
-        shape=Shape(actors=1, games=2, length=16, random_steps=32),
-        tracker=CATCH.tracker,
     ),
 }
 

@@ -48,18 +48,11 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.error: Exception | None = None
-        self.calls = 0
-        self.goes_on = threading.Event()
-        self.goes_on.set()
-        self._real = os.fsync
         monkeypatch.setattr(os, "fsync", self.fsync)
 
     def fsync(self, descriptor: int) -> None:
-        self.calls += 1
-        self.goes_on.wait(30)
         if self.error:
             raise self.error
-        self._real(descriptor)
 
 
 @pytest.fixture
@@ -131,16 +124,6 @@ def test_a_writer_whose_thread_is_gone_is_seen_at_once(tmp_path: Path, disk: Dis
         tracker.finish()
 
 
-def test_after_the_patience_a_full_disk_ends_the_run(tmp_path: Path, disk: Disk) -> None:
-    tracker = make_tracker(tmp_path, patience=0.0)
-    disk.error = FULL
-    save(tracker, 1)
-    wait_until(tracker.failure)
-    with pytest.raises(OSError, match="No space left"):
-        tracker.finish()
-    assert list((tmp_path / "checkpoints").iterdir()) == []
-
-
 def test_a_run_folder_that_was_deleted_is_named_and_not_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
@@ -201,19 +184,6 @@ def test_the_end_waits_for_a_disk_for_its_patience(monkeypatch: pytest.MonkeyPat
                 writer.close()
         work.goes_on.set()
     assert waited == [END_SECONDS, 100.0]
-
-
-def test_only_the_newest_checkpoint_waits_for_the_disk(tmp_path: Path, disk: Disk) -> None:
-    tracker = make_tracker(tmp_path, keep_checkpoints=0)
-    disk.goes_on.clear()
-    save(tracker, 1)
-    wait_until(lambda: disk.calls)  # the first is being written
-    for number in range(2, 30):
-        save(tracker, number)
-    disk.goes_on.set()
-    tracker.finish()
-    names = [path.stem for path in list_checkpoints(tmp_path / "checkpoints")]
-    assert names == ["00000001", "00000029"]
 
 
 def test_a_version_saved_twice_is_always_complete(tmp_path: Path, disk: Disk) -> None:
