@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import cells, run
 from benchmarks.lib.ledger import NAME
-from colobus.cli import main as cli
+from helpers.launching import printed
 
 BENCHMARKS = Path(run.__file__).parent
 
@@ -21,18 +21,17 @@ OWN = {
 }
 
 
-def flags_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
-    """Return the flags in a command's help, for each family of presets."""
-    found: set[str] = set()
-    for subject in ("pong", "dba3c-pong", "gorila-pong"):
-        assert cli.run([command, subject, "--help-all"]) == 0
-        found |= set(re.findall(r"--[a-z][\w-]*", capsys.readouterr().out))
-    return found
+@pytest.fixture(scope="module")
+def known() -> set[str]:
+    """Return the flags in the help of commands that train, for each family of presets."""
+    presets = ("pong", "dba3c-pong", "gorila-pong")
+    asked = [(command, name) for command in ("train", "bench", "suite") for name in presets]
+    texts = [printed(*words, "--help-all") for words in asked]
+    return {flag for text in texts for flag in re.findall(r"--[a-z][\w-]*", text)}
 
 
 @pytest.mark.slow
-def test_every_flag_that_is_given_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    known = set().union(*(flags_of(word, capsys) for word in ("train", "bench", "suite")))
+def test_every_flag_that_is_given_exists(known: set[str]) -> None:
     files = [BENCHMARKS / "cells.py", *(BENCHMARKS / "lib").glob("*.py")]
     files.append(BENCHMARKS / "peers" / "matches.py")
     wrong = {
@@ -46,8 +45,7 @@ def test_every_flag_that_is_given_exists(capsys: pytest.CaptureFixture[str]) -> 
     assert wrong == set()
 
 
-def test_old_names_of_flags_are_on_the_page_of_results(capsys: pytest.CaptureFixture[str]) -> None:
-    known = set().union(*(flags_of(word, capsys) for word in ("train", "bench", "suite")))
+def test_old_names_of_flags_are_on_the_page_of_results(known: set[str]) -> None:
     docs = BENCHMARKS.parent / "docs"
     told = " ".join((docs / "results.md").read_text(encoding="utf-8").split())
     tables = "".join(file.read_text(encoding="utf-8") for file in (docs / "results").glob("*.md"))

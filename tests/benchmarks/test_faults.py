@@ -12,15 +12,7 @@ import pytest
 import torch
 
 from benchmarks.lib import faults, process
-from benchmarks.lib.faults import (
-    Faults,
-    FaultyGraph,
-    Hits,
-    check_faults,
-    is_a,
-    main,
-    parse_faults,
-)
+from benchmarks.lib.faults import Faults, FaultyGraph, Hits, check_faults, is_a, main, parse_faults
 from colobus.core.errors import ColobusError
 from colobus.core.types import Update, Version
 from colobus.experiment.presets import PRESETS
@@ -61,7 +53,6 @@ def test_words_and_what_they_mean(text: str, faults: Faults) -> None:
     [
         ("stragler=1s", "nearest known: straggler; such as compute=50ms,"),
         ("500ms", "known: compute, delay, kill, load, stop, straggler; such as "),
-        ("straggler", "want such as compute=50ms,"),
         ("straggler=500", "want such as "),
         ("straggler=-1s", "want such as "),
         ("load=10MS", "want such as "),
@@ -70,7 +61,6 @@ def test_words_and_what_they_mean(text: str, faults: Faults) -> None:
         ("delay=lags.json", "want such as "),
         ("delay=1.5", "must be a whole number of versions"),
         ("kill=driver:30s", r"want such as .*; kinds: any, worker, actor, server, "),
-        ("kill=worker", "want such as "),
         ("stop=30s", "want such as "),
         ("stop=worker:30ms", "want such as "),
         ("kill=worker:0s", "must be above 0 and below "),
@@ -96,24 +86,17 @@ def test_what_a_run_cannot_have() -> None:
         check_faults(hit, workers)
 
 
-class Sleeps:
-    """Takes the place of `time.sleep` and notes who slept, and how long."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seconds: list[float] = []
-        monkeypatch.setattr("benchmarks.lib.faults.time.sleep", self.seconds.append)
-
-
 def test_a_straggler_sleeps_once_a_batch_and_learns_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     experiment = distributed_catch(12, workers=3)
-    oracle, sleeps = inline(experiment), Sleeps(monkeypatch)
+    oracle, slept = inline(experiment), list[float]()
+    monkeypatch.setattr("benchmarks.lib.faults.time.sleep", slept.append)
     place = place_inline(experiment, FaultyGraph(Faults(straggler=0.25)))
     place.run()
     kinds = [type(place.roles[f"learner-{i}"].compute).__name__ for i in range(3)]
     assert kinds == ["Sleeper", "Backprop", "Backprop"]
-    assert sleeps.seconds == [0.25] * 12
+    assert slept == [0.25] * 12
     assert_same(oracle, outcome(place.roles))
 
 
@@ -234,18 +217,12 @@ def test_queues_of_their_own_are_hit_as_replays() -> None:
         assert found == {f"replay-{i}": (kind, (f"replay-{i}",)) for i in range(2)}
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("train pong --faults straggler=1s", "needs a run with workers"),
-        ("train dba3c-pong --faults lag=4", "--faults lag=4: nearest known: "),
-    ],
-)
 def test_the_program_is_colobus_with_one_flag_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*words.split(), "--out", str(tmp_path / "run")]) == 2
-    assert said in capsys.readouterr().err
+    words = ["train", "pong", "--faults", "straggler=1s", "--out", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert "needs a run with workers" in capsys.readouterr().err
     assert Path(process.FAULTY[1]).is_file()
 
 

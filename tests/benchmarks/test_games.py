@@ -1,9 +1,8 @@
-"""The measurement of the default: its cells, its sections from made-up ledgers, and Catch."""
+"""The measurement of the default: the order of its cells, and an early checkpoint."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,51 +11,11 @@ import pytest
 from benchmarks import cells
 from benchmarks.cells import SIX as GAMES
 from benchmarks.cells import UNTUNED
-from benchmarks.lib import recipe, timed
-from benchmarks.lib.ledger import Cell, Results
+from benchmarks.lib import process, recipe, timed
+from benchmarks.lib.ledger import Cell
 from benchmarks.lib.recipe import within
-from benchmarks.lib.table import MISSING
-from benchmarks.tables.games import five, means, six, ten_minutes
-from colobus.core.checkpoint import list_checkpoints, read_about
-from colobus.evaluation.scores import normalised
-
-MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
-
-SCORES = {
-    "boxing": (90.0, 95.0, 88.0),
-    "freeway": (31.0, 32.0, 33.0),
-    "space_invaders": (800.0, 700.0, 900.0),
-    "seaquest": (2000.0, 1500.0, 2500.0),
-    "qbert": (6000.0, 7000.0, 5000.0),
-    "beam_rider": (1500.0, 1200.0, 1400.0),
-}
-
-
-def line(what: str, game: str, seed: int, score: float, time: str = "2026-12-01") -> dict[str, Any]:
-    result = {
-        "game": game,
-        "score": score,
-        "standard_error": 1.5,
-        "steps": 1_400_000,
-        "command": f"colobus train {game} --seed {seed} --out RUNS/run",
-    }
-    about = {"event": "finished", "what": what, "settings": game, "seed": seed, "time": time}
-    return about | {"machine": MACHINE, "result": result}
-
-
-def measured(*leave_out: str) -> list[dict[str, Any]]:
-    """Return the lines of all seeds of the six games."""
-    return [
-        line("default-games", game, seed, score)
-        for game, own in SCORES.items()
-        if game not in leave_out
-        for seed, score in enumerate(own, 1)
-    ]
-
-
-def shares(game: str) -> list[float]:
-    found = [normalised(score, game) for score in SCORES[game]]
-    return [share / 100 for share in found if share is not None]
+from helpers.made_runs import row, write_metrics
+from helpers.players import add_checkpoint, write_run
 
 
 def test_all_games_are_played_once_before_any_is_repeated() -> None:
@@ -70,47 +29,6 @@ def test_all_games_are_played_once_before_any_is_repeated() -> None:
     assert not set(UNTUNED) & set(GAMES)
 
 
-def course(minutes: float, **more: Any) -> Cell:
-    """Return a cell of a short run of Catch."""
-    (plan,) = cells.course("default-games", ("catch",), (1,), minutes, protocol="training", **more)
-    return Cell(plan.what, 1, cells.settings(plan), plan.measure, plan.preset)
-
-
-def test_the_interquartile_mean_and_its_interval() -> None:
-    lines = [*measured(), *(line("default-sticky-games", g, 1, s[0]) for g, s in SCORES.items())]
-    found = means(Results(lines))
-    rows = {row.label: row.cells for row in found.rows}
-    every = sorted(share for game in GAMES for share in shares(game))
-    middle = fmean(every[4:14])  # of 18 runs
-    ten = dict(zip(found.head, rows["10 minutes, no-op starts"], strict=True))
-    assert ten["interquartile mean"] == f"**{middle:.2f}**"
-    low, high = map(float, ten["interval"].split(" to "))
-    assert low < middle < high
-    each = {game: fmean(shares(game)) for game in GAMES}
-    assert ten["above a human"] == "2 of 6"
-    assert ten["mean"] == f"{fmean(each.values()):.2f}"
-    assert ten["runs"] == "18"
-    firsts = sorted(shares(game)[0] for game in GAMES)
-    sticky = dict(zip(found.head, rows["10 minutes, sticky actions, no lives"], strict=True))
-    assert sticky["interquartile mean"] == f"**{fmean(firsts[1:5]):.2f}**"
-    assert sticky["interval"] == ""
-    assert rows["60 minutes, no-op starts"][1] == MISSING
-
-
-def test_the_first_ten_minutes_of_an_hour_are_a_seed_of_their_own() -> None:
-    early = {"score": 7777.0, "standard_error": 2.5, "steps": 900_000, "seconds": 590.0}
-    hour = line("default-hour-games", "qbert", 1, 20_000.0)
-    hour["result"]["early"] = early
-    lines = [hour, line("default-games", "qbert", 2, 5000.0)]
-    results = Results(lines)
-    assert [one.line["seed"] for one in ten_minutes(results, "qbert")] == [1, 2]
-    row = dict(zip(six(results).head, six(results).rows[4].cells, strict=True))
-    assert row["10 minutes"] == "**6,388.5** (7,777.0, 5,000.0)"
-    assert row["60 minutes"] == "**20,000.0** ± 1.5"
-    assert {row.label: row.cells for row in five(results).rows}["qbert"][1] == "**7,777.0** ± 2.5"
-    assert not five(Results(lines[1:])).rows[-2].found  # seed 2 is not the one
-
-
 def test_the_last_checkpoint_of_the_first_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = [{"steps": 1000 * n, "seconds": 10.0 * n} for n in range(1, 7)]
     steps = {Path("1"): 1000, Path("2"): 2500, Path("3"): 5000}
@@ -121,35 +39,22 @@ def test_the_last_checkpoint_of_the_first_seconds(monkeypatch: pytest.MonkeyPatc
         within(5.0, metrics, list(steps))
 
 
-@pytest.mark.processes
 def test_an_early_checkpoint_is_evaluated_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the first checkpoint is early enough, and the run ends by steps.
+    def train(words: list[str], run: Path, log: Path) -> process.Outcome:
+        write_run(run)  # after 1,000 steps
+        add_checkpoint(run, 3, 500)
+        write_metrics(run, [row(500, 11.0, 0.0), row(1000, 13.0, 0.0)])
+        return process.Outcome(0, "", "", 0.0, 13.0, 10**6)
 
-    So it does not matter how fast the machine is.
-    """
-
-    train, read_metrics = timed.train, timed.read_metrics
-
-    def by_steps(words: list[str], run: Path, log: Path) -> Any:
-        words[words.index("1000000000")] = "60000"
-        words[words.index("0.25")] = "100"
-        return train(words, run, log)
-
-    def read(run: Path) -> list[Any]:
-        first = read_about(list_checkpoints(run / "checkpoints")[0]).steps
-        lines = read_metrics(run)
-        its = next(n for line in lines if (n := line["steps"]) >= first)
-        return [{**line, "seconds": 12.0 if line["steps"] <= its else 13.0} for line in lines]
-
-    monkeypatch.setattr(timed, "train", by_steps)
-    monkeypatch.setattr(timed, "read_metrics", read)
-    often = ("--checkpoint-seconds", "0.01")
-    cell, log = course(0.25, flags=often, early=0.2), tmp_path / "log"
-    log.mkdir()
-    result = cell.measure(cell, tmp_path, log)
-    assert (result["early"]["seconds"], result["seconds"]) == (12.0, 13.0)
-    assert result["early"]["steps"] < result["steps"]
-    assert -1.0 <= result["early"]["score"] <= 1.0
-    assert (log / "minute-0.2-evaluations.jsonl").exists()
+    monkeypatch.setattr(timed, "train", train)
+    more: dict[str, Any] = {"protocol": "training", "early": 0.2}
+    (plan,) = cells.course("default-games", ("catch",), (1,), 0.25, **more)
+    cell = Cell(plan.what, 1, cells.settings(plan), plan.measure, plan.preset)
+    result = cell.measure(cell, tmp_path, tmp_path)
+    early = result["early"]
+    assert (early["steps"], early["seconds"]) == (500, 11.0)
+    assert (result["steps"], result["seconds"]) == (1000, 13.0)
+    assert -1.0 <= early["score"] <= 1.0
+    assert (tmp_path / "minute-0.2-evaluations.jsonl").exists()

@@ -51,10 +51,3 @@ def test_a_rehearsal_on_a_cpu(tmp_path: Path) -> None:
     result = cell.measure(cell, tmp_path, tmp_path)
     assert result["steps"] > 0
     assert result["seconds"] >= result["first_update_seconds"] > 0
-
-
-def test_what_is_compared_with_graphs_has_none() -> None:
-    graphs = [plan for plan in PLANS if plan.what == "gpu-graphs"]
-    eager = [plan for plan in graphs if "--no-cuda-graphs" in plan.asked["words"]]
-    assert [plan.preset for plan in eager] == ["pong", "ppo-breakout"] * 2
-    assert len(graphs) == 2 * len(eager)

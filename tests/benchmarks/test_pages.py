@@ -6,22 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks import render
 from benchmarks.lib import ledger
-from benchmarks.lib.ledger import Found, Results
+from benchmarks.lib.ledger import Results
 from benchmarks.tables import presets
 
 ROOT = Path(__file__).resolve().parents[2]
 
 MACHINE = {"processor": "Xeon(R)", "cores": 2, "memory_gib": 24.0, "commit": "abc"}
-
-
-def only(lines: list[dict[str, Any]], what: str = "pong-time") -> Found:
-    found = Results(lines).one(what)
-    assert found is not None
-    return found
 
 
 def line(
@@ -66,41 +58,13 @@ def test_every_frozen_page_names_its_data() -> None:
         assert all((ROOT / file).exists() for file in files)
 
 
-def test_the_first_finished_line_of_the_newest_settings_counts() -> None:
-    lines = [
-        timed("old", "01", 50.0),
-        timed("new", "02", 90.0),
-        timed("new", "03", 10.0),  # a better one does not replace the first
-        timed("old", "04", 20.0),  # settings are as new as their first result
-    ]
-    found = only(lines)
-    assert found.line["result"]["seconds_to_solved"] == 90.0
-    assert [one["result"]["seconds_to_solved"] for one in found.earlier] == [50.0]
-
-
-@pytest.mark.parametrize(
-    ("what", "result", "variant"),
-    [
-        ("default-hour-games", {"game": "freeway"}, "freeway"),
-        ("ray-limit", {"preset": "pong"}, "pong"),
-        ("ray-failure", {"command": "colobus x --chaos kill=worker:40s"}, "worker kill"),
-        ("ray-host", {"hit": {"how": "freeze"}}, "freeze"),
-        ("dba3c-delay", {"command": "colobus x --chaos delay=16"}, "16"),
-        ("dba3c-delay", {"command": "colobus x"}, "0"),
-        ("gorila-time", {"threshold": 15.0}, "mean 15"),
-        ("gorila-time", {"threshold": 18.0}, ""),
-        ("memory", {}, ""),
-    ],
-)
-def test_a_line_tells_its_variant(what: str, result: dict[str, Any], variant: str) -> None:
-    assert ledger.variant(line(what, "x", "01", **result)) == variant
-
-
 def test_earlier_and_failed_measurements_are_told_on_their_page() -> None:
     lines = [
         timed("old", "01", None),
         line("pong-time", "new", "02", event="failed"),
         timed("new", "03", 90.0),
+        timed("new", "04", 10.0),  # a better one does not replace the first
+        timed("old", "05", 20.0),  # settings are as new as their first result
     ]
     found = presets.figures(Results(lines), "pong")
     text = " ".join("\n".join(found.lines()).split())

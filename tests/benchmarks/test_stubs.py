@@ -13,13 +13,7 @@ import pytest
 import torch
 
 from benchmarks.lib.faults import Sleeper
-from benchmarks.lib.stubs import (
-    LEARNER,
-    PREDICTOR,
-    measure,
-    parse_dummies,
-    trained_with,
-)
+from benchmarks.lib.stubs import LEARNER, PREDICTOR, measure, parse_dummies, trained_with
 from colobus.core.errors import ColobusError
 from colobus.envs.make import make_games
 from colobus.experiment.settings import Experiment
@@ -74,17 +68,12 @@ def roles_of(experiment: Experiment, *dummies: str) -> dict[str, Any]:
     return found
 
 
-def first_values(experiment: Experiment, make: Any = make_games) -> torch.Tensor:
+def first_values(experiment: Experiment) -> torch.Tensor:
     """Return the parameters that a run begins with: they come from the seed."""
-    games = [make(experiment.games, np.arange(1, experiment.shape.games + 1))]
+    games = [make_games(experiment.games, np.arange(1, experiment.shape.games + 1))]
     shape = replace(experiment.shape, actors=1, workers=min(experiment.shape.workers, 1))
     start = begin(replace(experiment, shape=shape), games)
     return FlatParameters(make_network(experiment, start)).values
-
-
-def values_of(roles: dict[str, Any]) -> torch.Tensor:
-    servers = [role for name, role in roles.items() if name.startswith("server-")]
-    return torch.cat([server.state()[0].values for server in servers])
 
 
 @pytest.mark.slow
@@ -97,7 +86,9 @@ def test_with_a_stub_learner_versions_go_on_and_parameters_stay(name: str) -> No
     assert isinstance(learner.compute, Sleeper)
     version = roles["server-0"].state()[0].version.number
     assert version >= 2
-    assert torch.equal(values_of(roles), first_values(experiment))
+    servers = [role for name, role in roles.items() if name.startswith("server-")]
+    values = torch.cat([server.state()[0].values for server in servers])
+    assert torch.equal(values, first_values(experiment))
     if name != "workers":  # there the two learners' gradients make a version together
         assert version == learner.clock.steps
         first = experiment.shape.random_steps
