@@ -7,26 +7,20 @@ import json
 import re
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
+from typing import IO, Any
 
 import pytest
 from rich.console import Console
 
 from colobus.cli.display import Curve, Display, Printer, earlier_curve, small_curve
+from colobus.core.errors import printable
 from colobus.core.timing import bounding_stage, clock
 from colobus.core.types import Traffic
 from colobus.roles.tracker import Status, StopRule, WorkersStatus
 from colobus.runtime.api import RoleState
 from colobus.training.outlook import Outlook, ProgressLine
-from colobus.training.words import (
-    about_workers,
-    endings,
-    number,
-    progress,
-    time_left,
-    trend,
-)
+from colobus.training.words import about_workers, endings, number, progress, time_left, trend
 
 
 def role(name: str, **seconds: float) -> RoleState:
@@ -35,39 +29,34 @@ def role(name: str, **seconds: float) -> RoleState:
     return RoleState(name, stage, False, 0.0, 1, spent, False, False)
 
 
+def printing_to(file: IO[str], terminal: bool = True, width: int = 90, height: int = 30) -> Printer:
+    return Printer(
+        console=Console(
+            file=file, force_terminal=terminal, width=width, height=height, soft_wrap=True
+        )
+    )
+
+
 def printer(terminal: bool, width: int = 90, height: int = 30) -> tuple[Printer, io.StringIO]:
     file = io.StringIO()
-    console = Console(
-        file=file, force_terminal=terminal, width=width, height=height, soft_wrap=True
-    )
-    return Printer(console=console), file
+    return printing_to(file, terminal, width, height), file
 
 
-@pytest.mark.parametrize(
-    ("stages", "bound"),
-    [
-        ({}, "starting"),
-        ({"learner-0": {"learn": 5.0, "wait for experience": 4.0}}, "learn"),
-        (
-            {
-                "learner-0": {"learn": 4.0, "report": 0.1, "wait for experience": 5.0},
-                "actor-0": {"act": 3.0, "emulate": 2.0, "wait for parameters": 9.0},
-                "actor-1": {"act": 1.0, "emulate": 4.0},
-            },
-            "emulate",
-        ),
-        (
-            {
-                "learner-0": {"learn": 4.0, "wait for experience": 5.0},
-                "actor-0": {"act": 6.0, "emulate": 2.0},
-                "actor-1": {"act": 1.0, "emulate": 4.0},
-            },
-            "act",
-        ),
-    ],
-)
-def test_the_stage_that_bounds_the_speed(stages: dict[str, dict[str, float]], bound: str) -> None:
-    assert bounding_stage(stages) == bound
+def plain(said: str) -> str:
+    """Return what a terminal was sent without the codes of colours and the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
+
+
+def test_the_stage_that_bounds_the_speed() -> None:
+    learner = {"learn": 4.0, "report": 0.1, "wait for experience": 5.0}
+    actor = {"act": 1.0, "emulate": 4.0}
+    for other, bound in (
+        ({"act": 3.0, "emulate": 2.0, "wait for parameters": 9.0}, "emulate"),
+        ({"act": 6.0, "emulate": 2.0}, "act"),
+    ):
+        assert bounding_stage({"learner-0": learner, "actor-0": other, "actor-1": actor}) == bound
+    assert bounding_stage({"learner-0": {"learn": 5.0, "wait for experience": 4.0}}) == "learn"
+    assert bounding_stage({}) == "starting"
 
 
 def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
@@ -158,15 +147,12 @@ def test_the_panel_says_everything_and_fits() -> None:
     assert max(map(len, lines)) <= 90
 
 
-def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    fake: Any = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr("colobus.training.outlook.time", fake)
+def test_plain_lines_where_there_is_no_terminal(now: list[float]) -> None:
     to, file = printer(terminal=False)
     with Display("pong", StopRule(steps=1_000_000), to) as shown:
         for second in range(31):
-            now[0] = 100.0 + second
             shown.watch(Status(steps=2000 * second, seconds=float(second)), ROLES)
+            now[0] += 1.0
     lines = file.getvalue().splitlines()
     assert len(lines) == 3  # after 2, 12 and 22 seconds
     assert lines[1] == (
@@ -179,19 +165,20 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("where", ["terminal", "notebook", "pipe", "own log"])
 def test_the_line_of_a_program_changes_in_place_where_that_is_shown(
-    where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    where: str,
+    now: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    now, own = [100.0], list[str]()
-    fake: Any = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr("colobus.training.outlook.time", fake)
+    own = list[str]()
     monkeypatch.setattr("sys.stdout.isatty", lambda: where in ("terminal", "own log"))
     monkeypatch.setenv("COLUMNS", "40")
     if where == "notebook":
         monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
     line = ProgressLine(StopRule(steps=1_000_000), own.append if where == "own log" else print)
     for second in range(4):
-        now[0] = 100.0 + second
         line.watch(Status(steps=2000 * second, seconds=float(second)), ROLES)
+        now[0] += 1.0
     line.log("the end")
     said = capsys.readouterr().out
     if where in ("pipe", "own log"):  # after 2 seconds
@@ -230,18 +217,6 @@ def test_workers_in_words() -> None:
     assert none[1:3] == ["0.0 % of gradients dropped", "0.0 % taken by some servers only"]
 
 
-def test_the_panel_of_workers_says_how_they_are_doing_and_fits() -> None:
-    lines = shown_at(90, 30, bundled_status(), StopRule(steps=1_000_000, until_evaluated=300.0))
-    for words in (
-        "430,080 steps · 4:12 · 1,908 datapoints/s",
-        "· 812 games · evaluated 17.28 of 300",
-        "3 of 4 workers active · 7.5 % of gradients dropped",
-        "at most 4:58 left",
-    ):
-        assert words in "\n".join(lines), words
-    assert max(map(len, lines)) <= 90
-
-
 def test_the_plain_line_of_workers() -> None:
     shown = Outlook(StopRule(steps=1_000_000))
     shown.see(Status(steps=411_000, seconds=242.0), [])
@@ -260,23 +235,13 @@ def test_progress_counts_on_a_terminal_and_is_one_line_elsewhere() -> None:
     with to.progress("playing", "games") as report:
         report(0, 50)
         report(20, 50)
-    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    said = plain(file.getvalue())
     assert "of 1 games" not in said  # nothing before it knows of how many
     assert "20 of 50 games" in said
     to, file = printer(terminal=False)
     with to.progress("playing", "games") as report:
         report(20, 50)
     assert file.getvalue() == "playing …\n"
-
-
-def test_names_in_brackets_are_printed_as_they_are() -> None:
-    to, file = printer(terminal=False)
-    to.line("saved in [runs]/pong-1 " + "x" * 200)
-    assert file.getvalue() == "saved in [runs]/pong-1 " + "x" * 200 + "\n"
-
-
-def test_scores_as_text() -> None:
-    assert [number(s) for s in (None, 1.0, -20.456)] == ["none", "1.00", "-20.46"]
 
 
 MILLION = StopRule(steps=1_000_000)
@@ -294,8 +259,7 @@ def shown_at(
     with Display("pong · runs/pong-1", stop, to, earlier) as shown:
         shown.watch(Status(steps=411_000, seconds=242.0), [])
         shown.watch(view, ROLES)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
-    return ("╭" + text.split("╭")[-1]).rstrip().splitlines()
+    return ("╭" + plain(file.getvalue()).split("╭")[-1]).rstrip().splitlines()
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 12), (60, 16), (80, 24), (120, 30), (200, 50)])
@@ -305,8 +269,9 @@ def test_the_panel_fits_any_terminal(width: int, height: int) -> None:
     assert {len(line) for line in lines} == {width}
     assert len(lines) < height
     text = " ".join(" ".join(line.strip("│ ") for line in lines).split())
-    for words in ("1,908 datapoints/s", "score 15.70 of 18", "812 games"):
+    for words in ("1,908 datapoints/s", "score 15.70 of 18", "812 games", "17.28 of 300"):
         assert words in text, words
+    assert ("3 of 4 workers active" in text) == (height > 12)
     assert ("newest checkpoint:" in text) == (height > 12)  # the least important line
 
 
@@ -363,6 +328,8 @@ RISING = [(100 * s, float(s), -20.0 + 0.1 * s) for s in range(201)]
 """A score that rises by 0.1 a second, from -20 to 0 in 200 seconds."""
 
 FLAT = [(100 * s, float(s), -20.0) for s in range(201)]
+SLOW = [(100 * s, float(s), 0.00001 * s) for s in range(201)]
+BEGUN, UNKNOWN = Status(steps=250, seconds=60), Status(steps=5, score=1.0)
 
 
 def at(curve: list[tuple[int, float, float]]) -> Status:
@@ -373,15 +340,11 @@ def at(curve: list[tuple[int, float, float]]) -> Status:
 @pytest.mark.parametrize(
     ("status", "stop", "done", "left"),
     [
-        (Status(steps=250, seconds=60), StopRule(steps=1000), "25 % of 1,000 steps", "0:07 left"),
-        (Status(steps=250, seconds=60), StopRule(minutes=2), "50 % of 2 minutes", "1:00 left"),
+        (BEGUN, StopRule(steps=1000), "25 % of 1,000 steps", "0:07 left"),
+        (BEGUN, StopRule(minutes=2), "50 % of 2 minutes", "1:00 left"),
         (Status(seconds=30), StopRule(minutes=1), "50 % of 1 minute", "0:30 left"),
-        (  # the sooner of two certain ones
-            Status(steps=250, seconds=60),
-            StopRule(steps=1000, minutes=2),
-            "25 % of 1,000 steps",
-            "0:07 left",
-        ),
+        # the sooner of two certain ones
+        (BEGUN, StopRule(steps=1000, minutes=2), "25 % of 1,000 steps", "0:07 left"),
         (  # a score that rises comes sooner than the steps
             at(RISING),
             StopRule(steps=100_000, until_score=10.05),
@@ -401,12 +364,8 @@ def at(curve: list[tuple[int, float, float]]) -> Status:
             "at most 13:20 left",
         ),
         (at(FLAT), StopRule(until_score=10.0), "0 % of the way to a score of 10", ""),
-        (
-            Status(steps=5, score=1.0),
-            StopRule(until_score=10.0),
-            "0 % of the way to a score of 10",
-            "",
-        ),
+        (at(SLOW), StopRule(until_score=10.0), "0 % of the way to a score of 10", ""),
+        (UNKNOWN, StopRule(until_score=10.0), "0 % of the way to a score of 10", ""),
         (Status(steps=2000), StopRule(steps=1000), "100 % of 1,000 steps", "0:00 left"),
         (Status(steps=2000), StopRule(), "", ""),
     ],
@@ -441,11 +400,77 @@ def test_nothing_is_said_of_a_run_that_stands_still() -> None:
     assert (progress(found), time_left(found)) == ("25 % of 1,000 steps", "")
 
 
-def test_a_score_that_is_far_away_is_not_in_sight() -> None:
-    slowly = [(100 * s, float(s), 0.00001 * s) for s in range(201)]
-    found = endings(at(slowly), StopRule(until_score=10.0), 100.0)
-    assert time_left(found) == ""
-
-
-def test_times_as_text() -> None:
+def test_scores_and_times_as_text() -> None:
+    assert [number(s) for s in (None, 1.0, -20.456)] == ["none", "1.00", "-20.46"]
     assert [clock(s) for s in (0, 65.9, 3600, 7384)] == ["0:00", "1:05", "1:00:00", "2:03:04"]
+
+
+def show_some(display: Display) -> None:
+    curve = [(step, float(step), step % 7 / 10) for step in range(0, 900, 10)]
+    with display:
+        for step in range(3):
+            status = Status(steps=step, seconds=float(step), score=0.5, curve=curve)
+            display.watch(status, [role("learner-0", learn=1.0)])
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437", "utf-8"])
+def test_a_terminal_that_speaks_little_gets_a_panel_without_the_curve(encoding: str) -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="replace")
+    to = printing_to(file)
+    show_some(Display("pong · runs/pong-1", StopRule(steps=9), to))
+    to.line("score 0.5 ± 0.1 → runs/größe")
+    file.flush()
+    said = plain(raw.getvalue().decode(encoding))
+    assert "score 0.5" in said
+    assert ("┤" in said) == (encoding == "utf-8")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (39, 50), (200, 3)])
+def test_a_tiny_terminal_gets_plain_lines(width: int, height: int) -> None:
+    to, file = printer(terminal=True, width=width, height=height)
+    assert not to.live
+    show_some(Display("pong", StopRule(), to))
+    to.line("a line")
+    assert "a line" in file.getvalue()
+
+
+NAMES = ["runs/[red]", "a[/b]", "[[", "x\x1b[2Jy", "\udcff", "$x_{", "x" * 200]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_may_have_any_name(name: str) -> None:
+    to, file = printer(terminal=True, width=120)
+    show_some(Display(f"pong · {name}", StopRule(), to))
+    to.line(f"into {name}")
+    with to.progress(f"playing {name}", "games") as report:
+        report(1, 2)
+    said = file.getvalue().encode(errors="replace").decode()
+    assert "\x1b[2J" not in said
+    assert f"into {printable(name)}" in plain(said)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), OSError(28, "No space left"), ValueError("closed")]
+)
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_that_is_gone_changes_nothing(
+    error: Exception, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(_: str) -> int:
+        raise error
+
+    to, file = printer(terminal)
+    monkeypatch.setattr(file, "write", write)
+    show_some(Display("pong", StopRule(), to))
+    to.line("a line")
+
+
+def test_an_error_in_the_display_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> list[str]:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("colobus.cli.display.small_curve", broken)
+    to, file = printer(terminal=True)
+    show_some(Display("pong", StopRule(), to))
+    assert file.getvalue().count("the display failed: ZeroDivisionError: a bug") == 1

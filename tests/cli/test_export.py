@@ -9,27 +9,22 @@ import av
 import pytest
 
 import colobus
-from colobus.core.checkpoint import write_checkpoint
-from colobus.core.types import Version
 from colobus.runs.config import read_config
 from helpers.launching import colobus as command
 from helpers.launching import printed, refused, told
-from helpers.players import CATCH, make_checkpoint, make_experiment, write_run
+from helpers.players import add_checkpoint, write_run
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run of Catch with checkpoints after 500 and 1,000 steps."""
     write_run(tmp_path / "catch-1")
-    half = make_checkpoint(make_experiment(CATCH), 3, 500)._replace(version=Version(0, 3))
-    write_checkpoint(tmp_path / "catch-1" / "checkpoints", half)
+    add_checkpoint(tmp_path / "catch-1", 3, 500)
     return tmp_path / "catch-1"
 
 
-@pytest.fixture
-def two(folder: Path) -> tuple[Path, Path]:
-    """The run, and the file of its older checkpoint."""
-    return folder, folder / "checkpoints" / "00000003.safetensors"
+OLDER = Path("checkpoints", "00000003.safetensors")
+"""The older checkpoint of that run."""
 
 
 @pytest.mark.slow
@@ -67,7 +62,6 @@ REFUSED = {
     "export RUN --onnx --film-seconds 3": "--film-seconds 3.0: has an effect only with --hub",
     "export RUN --hub h --protocol none --episodes 3": "--episodes 3: --protocol none plays no",
     "export RUN --hub RUN": "RUN: is there already",
-    "export nowhere --onnx": "'nowhere' is no run",
     "export zoo:nothing --onnx": "zoo:nothing: ",
     "record RUN --gif --out a.mp4": "--gif with --out a.mp4",
     "record RUN --milestones --grid 2": "--milestones with --grid: two kinds of films",
@@ -99,44 +93,46 @@ def test_a_protocol_for_other_games_leaves_nothing(folder: Path) -> None:
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_eval_takes_a_run_and_a_checkpoint_as_load_does(two: tuple[Path, Path]) -> None:
-    for path in two:
+def test_eval_takes_a_run_and_a_checkpoint_as_load_does(folder: Path) -> None:
+    for path in (folder, folder / OLDER):
         said = told("eval", path, "--episodes", 3)
         assert said["steps"] == colobus.load(path).checkpoint.steps
-    assert sorted(path.name for path in (two[0] / "eval").iterdir()) == [
+    assert sorted(path.name for path in (folder / "eval").iterdir()) == [
         "1000-training-3-sampled-seed1.json",
         "500-training-3-sampled-seed1.json",
     ]
 
 
-def test_a_short_evaluation_leaves_the_long_one_alone(two: tuple[Path, Path]) -> None:
-    printed("eval", two[0], "--episodes", 50)
-    (long,) = (two[0] / "eval").iterdir()
+def test_a_short_evaluation_leaves_the_long_one_alone(folder: Path) -> None:
+    printed("eval", folder, "--episodes", 50)
+    (long,) = (folder / "eval").iterdir()
     before = long.read_bytes()
     for words in ([1], [50, "--policy", "greedy"], [50]):
-        printed("eval", two[0], "--episodes", *words)
+        printed("eval", folder, "--episodes", *words)
     assert long.read_bytes() == before
-    assert len(list((two[0] / "eval").iterdir())) == 3
+    assert len(list((folder / "eval").iterdir())) == 3
 
 
-def test_show_takes_a_run_and_a_checkpoint(two: tuple[Path, Path]) -> None:
-    experiment = read_config(two[0]).experiment
-    for path, steps in zip(two, (1_000, 500), strict=True):
+def test_show_takes_a_run_and_a_checkpoint(folder: Path) -> None:
+    experiment = read_config(folder).experiment
+    for path, steps in ((folder, 1_000), (folder / OLDER, 500)):
         said = told("show", path)
         assert said["settings"]["network"]["width"] == experiment.network.width
         assert said["checkpoint"]["steps"] == steps
-    text = printed("show", two[0])
-    assert f"settingsofcatch,{two[0]}" in "".join(text.split())
+    text = printed("show", folder)
+    assert f"settingsofcatch,{folder}" in "".join(text.split())
     assert "checkpoint 00000007: 1,000 steps" in text
 
 
-def test_record_takes_a_checkpoint_and_films_into_its_run(two: tuple[Path, Path]) -> None:
-    printed("record", two[1], "--gif", "--seconds", 1)
-    assert [path.name for path in (two[0] / "videos").iterdir()] == ["500.gif"]
+def test_record_takes_a_checkpoint_and_films_into_its_run(folder: Path) -> None:
+    said = told("record", folder / OLDER, "--gif")
+    film = folder / "videos" / "500.gif"
+    assert (said["film"], said["games"][0]["steps"]) == (str(film), 9)
+    assert film.read_bytes()[:4] == b"GIF8"
 
 
-def test_what_is_no_agent_is_one_line(two: tuple[Path, Path]) -> None:
-    folder, older = two
+def test_what_is_no_agent_is_one_line(folder: Path) -> None:
+    older = folder / OLDER
     for words, said in (
         (["eval", str(folder.parent)], f"is a folder of runs: name one of them, such as {folder}"),
         (["eval", str(older), "--checkpoint", "7"], "is one already; leave one out"),
@@ -187,10 +183,3 @@ def test_several_runs_are_in_one_picture(folder: Path) -> None:
     said = told("record", folder, other, "--out", out)
     assert [game["title"] for game in said["games"]] == ["catch-1", "catch-2"]
     assert size(out) == (2 * 360 + 6, 514)
-
-
-def test_one_game_can_be_a_gif_and_is_told_as_json(folder: Path) -> None:
-    said = told("record", folder, "--gif")
-    assert said["film"] == str(folder / "videos" / "1000.gif")
-    assert (folder / "videos" / "1000.gif").read_bytes()[:4] == b"GIF8"
-    assert said["games"][0]["steps"] == 9

@@ -53,23 +53,12 @@ def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
         ("pong --learning-rate 1e-3", "here it is --lr;"),
         ("pong --learning_rate=1e-3", "here it is --lr;"),
         ("pong --num-envs 8", "here it is --games and --actors (each of so many actors plays so"),
-        ("pong --n-envs 8", "here it is --games and --actors"),
-        ("pong --total-timesteps 1000", "here it is --steps;"),
         ("--env-id Pong-v5", "the game is named first, such as pong"),
         ("--preset vector", "the preset is named first, such as: vector --env Acrobot-v1"),
-        ("pong --ent-coef 0.01", "here it is --entropy and --entropy-end;"),
         ("dqn-pong --clip-coef 0.1", "here it is --clip (with another algorithm);"),
-        ("pong --buffer-size 9", "here it is --capacity (with DQN);"),
-        (
-            "pong --n-steps 9",
-            "(of a rollout; n-step returns have --n, with A3C, DQN and IQN)",
-        ),
+        ("pong --n-steps 9", "(of a rollout; n-step returns have --n, with A3C, DQN and IQN)"),
         ("pong --anneal-lr", "here it is --lr-end (the rate goes from --lr to it over --anneal-st"),
-        ("pong --eval-freq 9", "here it is --evaluator (evaluates each new checkpoint, see --ch"),
-        ("pong --verbose 1", "a run tells what it does without being asked"),
         ("pong -v", "a run tells what it does without being asked"),
-        ("pong --quiet", "> /dev/null hides what is told"),
-        ("pong --version", "colobus --version prints it"),
     ],
 )
 def test_a_flag_of_another_library_is_answered_with_ours(words: str, said: str) -> None:
@@ -85,17 +74,12 @@ def test_a_flag_of_another_library_is_answered_with_ours(words: str, said: str) 
     [
         ("sac", "sac is not here; PPO is, as in ppo-pong"),
         ("train sac", "sac is not here; PPO is, as in ppo-pong"),
-        ("train ddpg", "PPO is, as in ppo-pong"),
         ("train TD3-CartPole-v1", "td3 is not here; PPO is, as in ppo-CartPole-v1"),
-        ("train rainbow-seaquest", "rainbow is not here; DQN is, as in dqn-seaquest"),
         ("train qr-dqn-space_invaders", "qr-dqn is not here; DQN is, as in dqn-space_invaders"),
         ("show recurrent-ppo", "PPO is, as in ppo-pong"),
         ("train impala", "name a game in the same word, such as impala-pong"),
         ("train muzero-pong", "muzero is not here; colobus games lists what is"),
         ("pong", "to learn it: colobus train pong"),
-        ("dqn-seaquest", "to learn it: colobus train dqn-seaquest"),
-        ("learn", "the command here is train"),
-        ("enjoy", "the command here is play"),
         ("gelada", "the command here is train (Gelada is Colobus now)"),
         ("--steps", "the command comes first, such as: colobus train pong --steps"),
         ("trian", "nearest known: train"),
@@ -135,23 +119,10 @@ def test_whole_numbers_as_people_write_them(given: str, steps: int) -> None:
     assert wanted.experiment.shape.games == 20
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        "1.5",
-        "1e-3",
-        "0.0001k",
-        "1,5",
-        "1,0000",
-        "nan",
-        "inf",
-        "1e999999999999",
-        "2MM",
-        "k",
-        "",
-        "x",
-    ],
-)
+NO_NUMBERS = "1.5 1e-3 0.0001k 1,5 1,0000 nan inf 1e999999999999 2MM k x"
+
+
+@pytest.mark.parametrize("given", ["", *NO_NUMBERS.split()])
 def test_no_whole_number_is_one_line(given: str) -> None:
     for words in ("train catch --steps", "eval x --episodes", "show catch --games"):
         err = refused(*words.split(), given)
@@ -213,47 +184,28 @@ def test_an_old_argument_works_and_says_its_new_name(monkeypatch: pytest.MonkeyP
     assert lines == ["graphs: is called cuda_graphs now"]
 
 
-NAME = "[/b][link=http://example.org]\x1b[2Jred"
-
-
-def spoil(run: Path, group: str, name: str, value: str) -> None:
-    data = json.loads((run / "config.json").read_text())
-    place = data[group] if group else data
-    place[name] = value
-    (run / "config.json").write_text(json.dumps(data))
-
-
 def test_names_in_a_table_are_printed_as_they_are(tmp_path: Path) -> None:
     run = tmp_path / "run"
     make_run(run)
-    spoil(run, "", "name", NAME)
+    name = "[/b][link=http://example.org]\x1b[2Jred"
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"name": name}))
     code, out, err = command("show", run)
     assert (code, err) == (0, "")
     assert "[/b][link=http://example.org]?[2Jred" in "".join(out.split("\n"))
     assert "\x1b" not in out
 
 
-def test_an_unknown_game_is_one_line(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    make_run(run)
-    spoil(run, "games", "game", "\x1b[2Jponk")
-    said = refused("show", run)
-    assert "config.json: unknown game '" in said
-    assert "\x1b" not in said
-
-
 WORKERS = "with --workers or --learners"
 LEARNING_AGAIN = "with an algorithm that learns from each step again"
 
 REFUSED = {
-    "train pong --asynchronous --quorum 5 --batch 7 --replays 9": f"--quorum 5: {WORKERS}",
     "train pong --quorum 5": f"--quorum 5: {WORKERS}",
     "train pong --asynchronous": f"--asynchronous: {WORKERS}",
     "train pong --keep-every 9": f"--keep-every 9: {WORKERS}",
     "train gorila-pong --replays 2": "--replays 2: without --workers",
     "train gorila-pong --batch 64": "--batch 64: with APPO, PQN or A3C",
     "train dba3c-pong --max-staleness 5": "--max-staleness 5: with --asynchronous",
-    "train pong --max-staleness 5": "--max-staleness 5: with --asynchronous",
     "train pong --optimizer sgd --beta1 0.5": "--beta1 0.5: with --optimizer adam or radam",
     "train pong --optimizer rmsprop --beta2 0.5": "--beta2 0.5: with --optimizer adam",
     "train pong --momentum 0.5": "--momentum 0.5: with --optimizer rmsprop or sgd",
@@ -262,11 +214,8 @@ REFUSED = {
     "--optimizer than sgd",
     "train dqn-pong --alpha 0.5": "--alpha 0.5: with --prioritized",
     "train dqn-pong --ahead 2": "--ahead 2: with APPO, PQN or A3C",
-    "train gorila-pong --ahead 2": "--ahead 2: with APPO, PQN or A3C",
     "train dqn-pong --beta 0.5": "--beta 0.5: with --prioritized",
     "train pong --capacity 5000": f"--capacity 5000: {LEARNING_AGAIN}",
-    "train pong --windows 5": f"--windows 5: {LEARNING_AGAIN}",
-    "train dba3c-pong --samples-per-insert 2": f"--samples-per-insert 2: {LEARNING_AGAIN}",
     "train a3c-pong --keep": f"--keep: {LEARNING_AGAIN}",
     "train pong --rho-bar 2": "--rho-bar 2: with --advantage vtrace",
     "train pong --c-bar 2": "--c-bar 2: with --advantage vtrace",
@@ -298,9 +247,7 @@ REFUSED = {
     "train pong --atoms 21": "--atoms 21: with --values histograms or quantiles",
     "train dqn-pong --values quantiles --error squared": "--error squared: with --values numbers",
     "train catch --sticky 0.25": "--sticky 0.25: in Atari games",
-    "train catch --noop-max 5": "--noop-max 5: in Atari games",
     "train catch --no-fire-on-life-loss": "--no-fire-on-life-loss: in Atari games",
-    "train catch --size 42": "--size 42: in Atari games",
     "train catch --sequence 8": "--sequence 8: with --recurrent lstm",
     "train pong --policies separate": "--policies separate: in a game of several agents",
     "train catch --conv-init normal": "--conv-init normal: with a --torso of convolutions",
@@ -308,7 +255,6 @@ REFUSED = {
     "train pong --record-length 9": "--record-length 9: with --recorder",
     "train pong --silence 9": "--silence 9: with --on ray",
     "bench pong --per-process 2": "--per-process 2: with --on ray",
-    "show pong --quorum 5": f"--quorum 5: {WORKERS}",
     "follow RUN --no-record --record-length 9": "--record-length 9: with --record",
 }
 
@@ -349,23 +295,12 @@ def test_no_preset_is_refused(name: str) -> None:
         "pong --optimizer rmsprop --momentum 0.5 --decay 0.9",
         "dqn-pong --prioritized --alpha 0.5",
         "dqn-pong --returns n_step --n 3",
-        "dqn-pong --values histograms --atoms 21 --munchausen 0.9 --temperature 0.1 --lam-end 0.7",
+        "dqn-pong --values histograms --atoms 20 --munchausen 0.9 --temperature 0.1 --lam-end 0.7",
         "dqn-pong --munchausen-end 0.9 --temperature 0.1",
-        "pqn-pong --values quantiles --duelling --gamma-end 0.995 --longest-random 9",
+        "pqn-pong --values quantiles --atoms 8 --duelling --gamma-end 0.995 --longest-random 9",
         "dba3c-pong --asynchronous --max-staleness 5",
         "gorila-pong --workers 0 --learners 2 --actors 2 --replays 2",
     ],
 )
 def test_a_flag_with_what_it_needs_is_taken(words: str) -> None:
     printed("show", *words.split())
-
-
-@pytest.mark.parametrize("name", ["pong", "dqn-pong", "pqn-pong"])
-@pytest.mark.parametrize("bins", [8, 19, 20])
-def test_histograms_have_at_least_20_bins(name: str, bins: int) -> None:
-    words = ("show", name, "--atoms", bins, "--values")
-    printed(*words, "quantiles")
-    code, _, err = command(*words, "histograms")
-    assert code == (0 if bins == 20 else 2)
-    error = f"--atoms {bins} with --values histograms: must be at least 20"
-    assert (error in err) == (bins < 20)

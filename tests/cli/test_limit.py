@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from colobus.algorithms.dqn import DQN
+from colobus.cli.bench import table_of
 from colobus.cli.throughput import (
     act,
     emulate,
@@ -52,11 +53,12 @@ class Looks:
 
 
 @pytest.mark.slow
-def test_acting_and_learning_look_as_often_as_training_does(
+def test_stages_count_and_look_as_often_as_training_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     start = begin(EXPERIMENT)
     looks = Looks(monkeypatch)
+    assert looks.during(emulate(EXPERIMENT, start, 0)) == (16 * SHAPE.games, [])
     acting = looks.during(act(EXPERIMENT, start, 0))
     assert acting == (16 * SHAPE.games, [(SHAPE.games, False)] * 16)
     samples, seen = looks.during(learn(EXPERIMENT, start, 0))
@@ -80,30 +82,8 @@ def test_a_replay_is_sampled_as_often_as_the_preset_says(
     assert looks.during(learn(one_step, start, 0)) == (8, [(8 * 2, False), (8, True)])
 
 
-@pytest.mark.slow
-def test_every_epoch_has_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    start, picked, permutation = begin(EXPERIMENT), [], torch.randperm
-
-    def noted(count: int) -> torch.Tensor:
-        picked.append(permutation(count))
-        return picked[-1]
-
-    monkeypatch.setattr(torch, "randperm", noted)
-    assert learn(EXPERIMENT, start, 0)() == 64
-    assert [sorted(p.tolist()) for p in picked] == [list(range(64))] * EXPERIMENT.algorithm.epochs
-
-
-@pytest.mark.slow
-def test_emulating_counts_every_step_of_every_game() -> None:
-    start = begin(EXPERIMENT)
-    assert emulate(EXPERIMENT, start, 0)() == 16 * SHAPE.games
-
-
-def test_the_limit_is_that_of_stages_one_after_the_other() -> None:
+def test_stages_come_one_after_the_other_but_host_and_gpu_work_at_the_same_time() -> None:
     assert limit_of({"emulate": 2.0, "act": 4.0, "learn": 4.0}) == 1.0
-
-
-def test_host_and_gpu_work_at_the_same_time() -> None:
     rates = {"emulate": 6.0, "act": 4.0, "learn": 4.0, "feed": 3.0}
     gpu = torch.device("cuda", 0)
     assert limit_of(rates, Placement(gpu, gpu)) == 2.0  # emulate and feed; act and learn
@@ -149,9 +129,14 @@ def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
     assert rates["limit_steps_per_s"] > 0
     assert 0 <= rates["learner_waits_for_batch"] <= rates["learner_waits"] <= 1
     assert "loader_waits" not in rates
-    assert rates["share_of_limit"] == pytest.approx(
+    share = rates["share_of_limit"]
+    assert share == pytest.approx(
         rates["achieved_steps_per_s"] / rates["limit_steps_per_s"], abs=1e-3
     )
+    table = table_of(rates)
+    assert table.title.startswith(f"catch on {rates['machine']['cores']} cores (")
+    assert table.rows[0] == ("emulate, all cores", f"{rates['emulate_steps_per_s']:,.0f}")
+    assert ("share of the limit", f"{100 * share:.0f} %") in table.rows
 
 
 def test_a_training_whose_buffer_is_still_filling_has_a_rate_of_zero() -> None:

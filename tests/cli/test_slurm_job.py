@@ -50,14 +50,9 @@ def test_the_words_of_the_training_are_kept_and_no_others() -> None:
     printed("slurm", "dba3c-pong", *words)
     text = Path("a b/it's.sh").read_text()
     kept = "dba3c-pong --env ALE/Pong-v5 --device cuda --until-score=-3"
+    asked = "job-name=it-s nodes=2 partition=gpu,long gpus-per-node=1 time=0:55:00"
     assert f'    colobus train {kept} "$@" \\\n' in text
-    for line in (
-        "job-name=it-s",
-        "nodes=2",
-        "partition=gpu,long",
-        "gpus-per-node=1",
-        "time=0:55:00",
-    ):
+    for line in asked.split():
         assert f"\n#SBATCH --{line}\n" in text
     shown = ["/bin/bash", "-c", text.partition("head=$(")[0] + 'echo "$run"']
     assert subprocess.run(shown, capture_output=True, text=True).stdout == "a b/it's\n"
@@ -97,8 +92,7 @@ def test_a_job_is_handed_in(says: Say) -> None:
             "--workers 25 --nodes 2",
             "--nodes 2: the run has 25 processes of --cpus 1, the nodes (12",
         ),
-        ("--workers 25 --nodes 2", "hold 24; take --nodes 3, or raise --per-process"),
-        ("--workers 5 --cpus 5 --nodes 2", "hold 4; take --nodes 3"),
+        ("--workers 5 --cpus 5 --nodes 2", "hold 4; take --nodes 3, or raise --per-process"),
         ("--cpus 13", "hold 0; lower --cpus to 12"),
         ("--nodes 0", "--nodes 0: must be at least 1"),
         ("--time soon", "--time soon: want minutes"),
