@@ -11,7 +11,7 @@ import pytest
 
 from colobus.core.errors import ColobusError
 from colobus.core.timing import bounding_stage
-from colobus.runs.folder import EVALUATION, slug
+from colobus.runs.folder import slug
 from colobus.runs.listing import (
     Runs,
     check_places,
@@ -20,9 +20,8 @@ from colobus.runs.listing import (
     group_names,
     grouped,
     run_names,
-    short_names,
 )
-from colobus.runs.read import RunFilm, RunFolder, flat, milestones
+from colobus.runs.read import RunFilm, RunFolder, milestones
 from helpers.launching import colobus, printed, told
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
@@ -113,41 +112,28 @@ def test_events_and_resumes_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_an_exported_agent_has_its_evaluation(tmp_path: Path) -> None:
-    path = make_run(tmp_path / "a")
-    file = evaluate(path, 5000, [1.0, 3.0], protocol="noop")
-    file.rename(path / EVALUATION)
-    assert [(e.steps, e.protocol, e.mean) for e in read(path).evaluations] == [(5000, "noop", 2.0)]
-
-
 def test_films_are_plain_files_with_steps_in_their_names(tmp_path: Path) -> None:
     path = make_run(tmp_path / "a", rising(9))
     videos = path / "videos"
     videos.mkdir()
     for name in ("100.mp4", "4000.gif", "notes.txt", "x.mp4", "-5.mp4", "9" * 40 + ".mp4"):
         (videos / name).write_bytes(b"film")
-    (videos / "77.mp4").symlink_to(path / "config.json")
+    for name in ("77.mp4", "milestones.mp4"):
+        (videos / name).symlink_to(path / "config.json")
     (path / "film.mp4").write_bytes(b"film")
     run = read(path)
+    assert run.together is None
     assert [(film.steps, film.path.name) for film in run.films] == [
         (100, "100.mp4"),
         (4000, "4000.gif"),
         (9000, "film.mp4"),
     ]
     evaluate(path, 7000, [1.0, 3.0], protocol="training")  # of the best checkpoint
-    assert read(path).films[-1].steps == 7000
-
-
-def test_the_film_of_milestones_is_a_plain_file_of_that_name(tmp_path: Path) -> None:
-    path = make_run(tmp_path / "a", rising(9))
-    (path / "videos").mkdir()
-    assert read(path).together is None
-    (path / "videos" / "milestones.mp4").symlink_to(path / "config.json")
-    assert read(path).together is None
-    (path / "videos" / "milestones.gif").write_bytes(b"film")
-    found = read(path).together
-    assert found is not None
-    assert found.path == path / "videos" / "milestones.gif"
+    (videos / "milestones.gif").write_bytes(b"film")
+    run = read(path)
+    assert run.films[-1].steps == 7000
+    assert run.together is not None
+    assert run.together.path == videos / "milestones.gif"
 
 
 def test_milestones_are_before_half_way_and_after() -> None:
@@ -168,10 +154,6 @@ def test_stages_and_what_bounds_are_those_of_the_newest_line(tmp_path: Path) -> 
         "learner": {"learn": 0.2, "wait for experience": 0.8},
     }
     assert run.bound() == "emulate" == bounding_stage(run.stages())
-
-
-def test_settings_are_flat() -> None:
-    assert flat({"a": {"b": 1, "c": {"d": 2}}, "e": None}) == {"a.b": 1, "a.c.d": 2, "e": None}
 
 
 def found(*places: Path) -> list[RunFolder]:
@@ -205,34 +187,6 @@ def test_new_runs_are_found_and_those_that_are_gone_left_out(tmp_path: Path) -> 
     (tmp_path / "a" / "config.json").unlink()
     assert runs.look()
     assert [run.name for run in runs.all] == ["b"]
-
-
-def test_names_are_as_long_as_they_must_be() -> None:
-    assert short_names([Path("/r/one/pong-1"), Path("/r/two/pong-1"), Path("/r/two/x")]) == [
-        "one/pong-1",
-        "two/pong-1",
-        "two/x",
-    ]
-    assert short_names([Path("/r/pong-1"), Path("/r/pong-2")]) == ["pong-1", "pong-2"]
-    assert short_names([]) == []
-
-
-def test_seeds_of_the_same_settings_are_one_group(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        make_run(tmp_path / f"a-{seed}", seed=seed)
-        make_run(tmp_path / f"b-{seed}", seed=seed, lr=0.1)
-    make_run(tmp_path / "c", game="breakout")
-    groups = grouped(found(tmp_path))
-    assert [[run.name for run in group] for group in groups] == [
-        ["a-1", "a-2"],
-        ["b-1", "b-2"],
-        ["c"],
-    ]
-    assert group_names(groups) == [
-        "pong · appo · lr 0.002",
-        "pong · appo · lr 0.1",
-        "breakout · appo",
-    ]
 
 
 def test_runs_in_environments_without_a_name_are_named_by_what_differs(tmp_path: Path) -> None:

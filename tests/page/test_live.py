@@ -47,6 +47,7 @@ def playing(game: LiveGame) -> Iterator[LiveGame]:
         yield game
     finally:
         game.close()
+    assert "game" not in {thread.name for thread in threading.enumerate()}
 
 
 def pictures_of(game: LiveGame, count: int) -> list[tuple[Bytes, dict[str, Any]]]:
@@ -132,11 +133,6 @@ def wait_for(game: LiveGame, holds: Any) -> None:
     pytest.fail("it never came")
 
 
-def test_nobody_takes_over_without_human() -> None:
-    with pytest.raises(ColobusError, match="started without --human"):
-        LiveGame(Catcher()).press(["left"], person=True)
-
-
 def test_the_game_waits_while_nobody_looks() -> None:
     agent = Scripted(CATCH)
     with playing(LiveGame(agent)) as game:
@@ -148,14 +144,6 @@ def test_the_game_waits_while_nobody_looks() -> None:
             stopped = len(agent.done)
             time.sleep(PAUSE + 0.5)  # longer than between two games
         wait_for(game, lambda facts: len(agent.done) > stopped)
-
-
-def test_closing_ends_the_thread() -> None:
-    game = LiveGame(Catcher())
-    with playing(game):
-        pictures_of(game, 1)
-        assert "game" in {thread.name for thread in threading.enumerate()}
-    assert "game" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_an_error_of_the_game_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,15 +32,12 @@ def report(results: Results) -> str:
     return as_html(*compose(results))
 
 
-PICTURES = [name for name in vars(plots) if name.endswith("_picture")]
-
-
 def tables(results: Results) -> dict[str, list[tuple[str, ...]]]:
     """Return the rows of each table by the heading before it; no picture is drawn."""
     found: dict[str, list[tuple[str, ...]]] = {}
     heading = ""
     with pytest.MonkeyPatch.context() as patch:
-        for name in PICTURES:
+        for name in [name for name in vars(plots) if name.endswith("_picture")]:
             patch.setattr(plots, name, lambda *_: "")
         blocks = compose(results)[1]
     for block in blocks:
@@ -197,11 +194,6 @@ def test_names_are_what_differs(tmp_path: Path) -> None:
         evaluate(run, 9_000, [1.0])
     results = read_results([tmp_path])
     assert results.games == ["own environment"]
-    assert [result.run.name for result in results.all] == [
-        "lr 0.1 · seed 1",
-        "lr 0.1 · seed 2",
-        "lr 0.2",
-    ]
     assert [row[1:3] for row in tables(results)["Scores"]] == [
         ("appo, lr 0.1", "2"),
         ("appo, lr 0.2", "1"),
@@ -211,9 +203,7 @@ def test_names_are_what_differs(tmp_path: Path) -> None:
     assert read_results([tmp_path]).games == [f"own environment {i}" for i in (1, 2, 3, 4)]
 
 
-def test_no_runs_and_no_scores_are_said(tmp_path: Path) -> None:
-    with pytest.raises(ColobusError, match="no run there"):
-        read_results([tmp_path])
+def test_no_scores_are_said(tmp_path: Path) -> None:
     make_run(tmp_path / "a")
     with pytest.raises(ColobusError, match="none has a score yet"):
         read_results([tmp_path])

@@ -45,11 +45,6 @@ def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end(values: list[fl
     assert interquartile_mean(values) == pytest.approx(sum(left) / len(left), abs=1e-9)
 
 
-def test_outliers_do_not_move_the_interquartile_mean() -> None:
-    assert interquartile_mean([1, 2, 3, 4]) == 2.5
-    assert interquartile_mean([-1e9, 2, 3, 1e9]) == 2.5
-
-
 @hypothesis.given(GAMES, GAMES)
 def test_the_probability_of_improvement_counts_pairs(
     ours: dict[str, list[float]], others: dict[str, list[float]]
@@ -81,15 +76,11 @@ def test_a_profile_is_the_mean_over_games_of_the_shares_above(
         assert found == pytest.approx(sum(shares) / len(shares))
 
 
-def test_the_median_of_games_takes_means_first() -> None:
-    values = np.array([0.0, 2.0, 5.0, 5.0, 100.0, 0.0])
-    games = np.array([0, 0, 1, 1, 2, 2])
+def test_each_game_counts_once_in_the_median_and_the_mean() -> None:
+    values = np.array([0.0, 1.0, 2.0, 5.0, 5.0, 50.0])
+    games = np.array([0, 0, 0, 1, 1, 2])
     assert median_of_games(values, games) == 5.0
-
-
-def test_the_mean_of_games_counts_each_game_once() -> None:
-    values, games = np.array([0.2] * 5 + [5.0] * 25), np.array([0] * 5 + [1] * 25)
-    assert mean_of_games(values, games) == pytest.approx(2.6)
+    assert mean_of_games(values, games) == pytest.approx(56 / 3)
 
 
 def test_runs_are_drawn_within_their_game() -> None:
@@ -120,17 +111,6 @@ def test_the_bootstrap_interval_is_that_of_drawing_one_by_one() -> None:
     assert found.low < found.value < found.high
     assert found.low == pytest.approx(low, abs=0.06)
     assert found.high == pytest.approx(high, abs=0.06)
-
-
-def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
-    """20 games x 10 runs around known means: the mean is covered in 95 % of draws, roughly."""
-    random = np.random.default_rng(5)
-    covered = 0
-    for _ in range(60):
-        scores = {str(g): random.normal(g, 1.0, 10).tolist() for g in range(20)}
-        found = bootstrap(lambda v: float(v.mean()), scores, random, samples=300)
-        covered += found.low <= 9.5 <= found.high
-    assert covered >= 50
 
 
 def test_bands_and_improvements_have_intervals_around_them() -> None:
@@ -171,16 +151,6 @@ def curve_of(folder: Path, rows: Sequence[Row], **settings: int) -> Curve:
     curve = Curve(folder / "metrics.jsonl", **settings)
     curve.refresh()
     return curve
-
-
-def test_a_short_file_is_read_whole(tmp_path: Path) -> None:
-    write_metrics(tmp_path, rising(20, kl=0.5))
-    curve = Curve(tmp_path / "metrics.jsonl", kept=50)
-    assert curve.refresh()
-    assert steps_of(curve) == [1000 * i for i in range(1, 21)]
-    assert curve.newest["kl"] == 0.5
-    assert "score" in curve.names()
-    assert not curve.refresh()
 
 
 def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,6 +308,7 @@ def test_lines_longer_than_a_read_are_passed_over(
 def test_columns_are_thinned_have_gaps_and_the_speed(tmp_path: Path) -> None:
     rows = [row(100 * i, 2.0 * i, None if i < 3 else float(i)) for i in range(1, 9)]
     curve = curve_of(tmp_path, rows)
+    assert curve.names() == ["steps", "seconds", "version", "games", "score"]
     found = curve.columns(["steps", "score", "steps_per_second", "nothing"], 4)
     assert found == {
         "steps": [200, 400, 600, 800],
