@@ -22,7 +22,7 @@ from colobus.envs.api import GameSettings
 from colobus.evaluation.protocols import PROTOCOLS
 from colobus.evaluation.scores import COLUMNS, comparable, scores
 from colobus.experiment.presets import preset
-from colobus.experiment.settings import Experiment
+from colobus.experiment.settings import Experiment, groups_of
 from colobus.experiment.settings import flag as flag_of
 from colobus.runs.curves import read_metrics
 from helpers.launching import printed
@@ -96,32 +96,14 @@ def names_of(node: ast.stmt) -> list[str]:
 
 
 def test_every_name_on_the_way_of_a_frame_is_where_the_page_says() -> None:
-    pairs = named_in(ROOT / "docs" / "one-frame.md")
-    missing = [f"{name} in {file}" for name, file in pairs if name not in defined(file)]
-    assert missing == []
-    assert len({name for name, _ in pairs}) >= 30
-
-
-def test_the_way_of_a_frame_names_nothing_without_its_place() -> None:
+    """No name stands there without its place."""
     page = ROOT / "docs" / "one-frame.md"
-    placed = {name for name, _ in named_in(page)}
-    arguments = {"length"}
+    pairs = named_in(page)
+    assert [f"{name} in {file}" for name, file in pairs if name not in defined(file)] == []
+    placed, arguments = {name for name, _ in pairs}, {"length"}
+    assert len(placed) >= 30
     words = set(re.findall(r"(?<!\[)`([A-Za-z_][\w.]*)`", text_of(page)))
     assert words - placed - arguments == set()
-
-
-def test_the_way_of_a_frame_begins_at_the_emulator_and_ends_at_a_weight() -> None:
-    names = [name for name, _ in named_in(ROOT / "docs" / "one-frame.md")]
-    way = [
-        "make_graph",
-        "AtariGames.step",
-        "TrajectoryQueue.add",
-        "Learner.step",
-        "APPO.loss",
-        "Optimizer.step",
-    ]
-    places = [names.index(name) for name in way]
-    assert places == sorted(places)
 
 
 def test_roles_and_types_of_the_circle_exist() -> None:
@@ -268,17 +250,7 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-GROUPS = (
-    "games",
-    "network",
-    "algorithm",
-    "optimizer",
-    "shape",
-    "reuse",
-    "stop",
-    "tracker",
-    "sidecars",
-)
+GROUPS = tuple(name for name in groups_of(Experiment()) if name != "replay")
 """Of settings; those of a replay buffer are on the page of Gorila."""
 
 

@@ -89,19 +89,6 @@ def test_the_mean_of_a_target_is_the_return(bins: int, limit: float) -> None:
     assert abs(larger) < 0.003  # not on one side
 
 
-def test_the_mean_of_two_returns_is_that_of_the_mixture() -> None:
-    returns = torch.tensor([1.0, 30.0])
-    both = distributions.histograms_of(returns, 51).mean(dim=0)
-    assert distributions.histogram_means(both.log()).item() == pytest.approx(15.5, abs=0.02)
-
-
-def test_bins_stand_for_rising_values() -> None:
-    for bins in (21, 51, 101):
-        values = distributions.centres(bins)
-        assert (values.diff() > 0).all()
-        assert values[bins // 2] == 0.0
-
-
 def test_who_only_acts_first_does_not_hinder_who_learns() -> None:
     logits = torch.zeros(3, 17, requires_grad=True)
     distributions.edges.cache_clear()

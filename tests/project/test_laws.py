@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
-import rlcompleter
 from pathlib import Path
 
 import pytest
@@ -40,24 +38,9 @@ def test_every_name_is_there_typed_and_completed() -> None:
         value = getattr(colobus, name)
         assert value.__doc__, name
         assert getattr(value, "__module__", module).startswith("colobus."), name
+        if isinstance(value, type) and issubclass(value, Exception):
+            assert issubclass(value, colobus.ColobusError) or name == "StopTraining"
         assert vars(colobus)[name] is value  # the second time it is found at once
-
-
-def test_functions_settings_and_errors_are_exported() -> None:
-    wanted = {"train", "load", "evaluate", "record", "preset", "Experiment", "APPO", "StopRule"}
-    errors = {"ColobusError", "Diverged", "Stalled", "RoleFailed", "CannotWrite", "StopTraining"}
-    assert wanted | errors < set(colobus.__all__)
-    for error in errors - {"ColobusError", "StopTraining"}:
-        assert issubclass(getattr(colobus, error), colobus.ColobusError)
-
-
-def test_a_shell_completes_names_and_shows_signatures() -> None:
-    """As IPython and Python's own shell do, from ``dir`` and docstrings."""
-    shell = rlcompleter.Completer({"colobus": colobus})
-    assert shell.complete("colobus.ev", 0) == "colobus.evaluate("
-    assert shell.complete("colobus.StopR", 0) == "colobus.StopRule("
-    assert {"steps", "make_env", "on_episode"} <= inspect.signature(colobus.train).parameters.keys()
-    assert {"policy", "state"} <= inspect.signature(colobus.Agent.act).parameters.keys()
 
 
 PRIVATE_IN_TESTS = {
@@ -278,16 +261,12 @@ FILES = {
 }
 
 
-def source_of(folder: Path, files: dict[str, str]) -> Source:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return Source(folder)
-
-
 def test_each_law_is_broken_and_each_exception_counts(tmp_path: Path) -> None:
-    source = source_of(tmp_path, FILES)
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    source = Source(tmp_path)
     assert dict(source.rooms) == {"roles": 64, "runs": 65, "nets": 7}
     budgets = {
         "lines": 135,

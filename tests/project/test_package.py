@@ -13,7 +13,6 @@ import sysconfig
 import tarfile
 import tomllib
 import zipfile
-from email.message import Message
 from email.parser import BytesParser
 from http.client import HTTPConnection
 from pathlib import Path
@@ -34,12 +33,6 @@ def built(pattern: str) -> Path:
     found = list((ROOT / "dist").glob(pattern))
     assert len(found) == 1, f"{found}; make package builds it"
     return found[0]
-
-
-def metadata() -> Message:
-    with zipfile.ZipFile(built("*.whl")) as wheel:
-        name = f"colobus-{colobus.__version__}.dist-info/METADATA"
-        return BytesParser().parsebytes(wheel.read(name))
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +109,9 @@ def test_the_files_of_the_container_make_the_same_wheel(tmp_path: Path) -> None:
 
 
 def test_the_metadata_is_complete() -> None:
-    about = metadata()
+    with zipfile.ZipFile(built("*.whl")) as wheel:
+        name = f"colobus-{colobus.__version__}.dist-info/METADATA"
+        about = BytesParser().parsebytes(wheel.read(name))
     assert (about["Name"], about["Version"]) == ("colobus", colobus.__version__)
     assert about["Author"] == "The Colobus authors"
     assert about["License-Expression"] == "Apache-2.0"

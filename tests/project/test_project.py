@@ -44,26 +44,16 @@ def releases() -> list[tuple[Version, str]]:
     return [(Version(version), date) for version, date in found]
 
 
-FIELDS = {
-    "cff-version": str,
-    "message": str,
-    "title": str,
-    "authors": list,
-    "type": str,
-    "abstract": str,
-    "version": str,
-    "date-released": datetime.date,
-    "license": str,
-    "keywords": list,
-}
-"""The fields of the Citation File Format 1.2.0 that are used here. The first four must be there."""
+FIELDS = "abstract authors cff-version date-released keywords license message title type version"
+"""The fields of the Citation File Format 1.2.0 that are used here; most of them are texts."""
 
 
 def test_the_citation_is_of_the_newest_release() -> None:
     citation = yaml.safe_load(text_of("CITATION.cff"))
-    assert list(FIELDS)[:4] == [name for name in FIELDS if name in citation][:4]
+    others = {"authors": list, "date-released": datetime.date, "keywords": list}
+    assert sorted(citation) == FIELDS.split()
     for name, value in citation.items():
-        assert isinstance(value, FIELDS[name]), name
+        assert isinstance(value, others.get(name, str)), name
         assert value, name
     assert citation["cff-version"] == "1.2.0"
     assert citation["type"] in ("software", "dataset")
@@ -206,25 +196,17 @@ def documents() -> tuple[dict[str, Any], dict[str, Any]]:
     return volume, job
 
 
-def schema() -> dict[str, Any]:
-    """Return KubeRay's schema of a job; of pods only what is usual."""
-    found: dict[str, Any] = json.loads(text_of("tests/data/kuberay/rayjob-1.7.0.json"))["schema"]
-    return found
-
-
-def test_kuberay_takes_the_job() -> None:
+def test_kuberay_takes_the_job_and_would_not_take_mistakes() -> None:
+    """Of its schema there is, of pods, only what is usual."""
+    schema = json.loads(text_of("tests/data/kuberay/rayjob-1.7.0.json"))["schema"]
     _, job = documents()
-    assert breaches(job, schema()) == []
-
-
-def test_the_check_finds_what_is_wrong() -> None:
-    _, job = documents()
+    assert breaches(job, schema) == []
     cluster = job["spec"]["rayClusterSpec"]
     cluster["authOptions"]["mode"] = "tokens"
     cluster["workerGroupSpecs"][0]["minReplicas"] = "4"
     cluster["headGroupSpec"]["templates"] = cluster["headGroupSpec"].pop("template")
     del cluster["workerGroupSpecs"][0]["groupName"]
-    found = breaches(job, schema())
+    found = breaches(job, schema)
     assert len(found) == 5, found
     for what in ("'tokens'", "'4' is no integer", "templates is unknown", "template is missing"):
         assert any(what in one for one in found)
