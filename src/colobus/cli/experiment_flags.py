@@ -161,8 +161,8 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
         devices: Devices = getattr(flags, "devices", Devices())
         on, cluster = getattr(flags, "on", ""), getattr(flags, "cluster", Cluster())
         on_ray, workers = on == "ray", experiment.shape.workers
-        joined = on != "threads" and (not on_ray or bool(cluster.joined))  # or only shown
-        cores = cores_of(flags.cores, usable_cores(), workers, joined)
+        here = on == "threads" or (on_ray and not cluster.joined and command != "slurm")
+        cores = cores_of(flags.cores, usable_cores(), workers, not here)
         gpu = is_gpu(devices.act_device or devices.device) and not on_ray  # there: on CPUs
         experiment = for_cores(experiment, base, cores, gpu)
         if on_ray and workers:

@@ -201,7 +201,7 @@ def value_of(flag_name: str, args: Sequence[str], which: int = 0) -> str:
 
 def values_of(flag_name: str, args: Sequence[str]) -> tuple[str, ...]:
     """Return the words that follow a flag of several values, up to the next flag."""
-    places = [i for i, word in enumerate(args) if word == flag_name]
+    places = [i for i, word in enumerate(args) if word.replace("_", "-") == flag_name]
     if not places:
         return ()
     return tuple(takewhile(lambda word: not word.startswith("--"), args[places[-1] + 1 :]))
@@ -220,8 +220,7 @@ def check_run(run: Path) -> None:
     """Raise ColobusError if ``run`` is no run's folder; the message has the nearest known runs."""
     if is_run(run):
         return
-    below = runs_in(run)
-    if below:
+    if below := runs_in(run):
         raise ColobusError(
             f"{str(run)!r} is a folder of runs: name one of them, such as {below[0]}"
         )

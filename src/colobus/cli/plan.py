@@ -26,7 +26,6 @@ from colobus.core.fields import Range
 from colobus.core.fields import check as check_fields
 from colobus.core.timing import Clock, passing
 from colobus.core.types import AlgorithmState, Batch, Trajectory, Update, Version
-from colobus.experiment.autoscale import for_cores
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape, flag
 from colobus.report.format import Table
@@ -93,17 +92,19 @@ class Speed(NamedTuple):
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
-    cores = value_of("--cores", args)  # of a host, which this machine need not have
-    wanted = resolve(Plan, "plan", without(args, ["cores"]) if cores else args)
+    cores, quorum = value_of("--cores", args), value_of("--quorum", args)
+    if cores and not (cores.isdecimal() and len(cores) < 5 and int(cores)):
+        raise ColobusError(f"--cores {cores[:40]}: must be a whole number from 1 to 9999")
+    words = without(args, [name for name in ("cores", "quorum") if value_of(f"--{name}", args)])
+    wanted = resolve(Plan, "plan", words)
+    shape, nodes = wanted.experiment.shape, wanted.flags.nodes
+    if shape.workers:  # on hosts, whose cores this machine need not have
+        words += ["--cores", cores] if cores else []
+        if not value_of("--workers", args):
+            words += ["--workers", str(nodes)]
+            quorum = quorum or str(shape.quorum if shape.quorum <= nodes else 0)
+    wanted = resolve(Plan, "plan", [*words, *(["--quorum", quorum] if quorum else [])])
     flags, experiment = wanted.flags, wanted.experiment
-    if cores and not (cores.isdecimal() and 0 < int(cores) < 10_000):
-        raise ColobusError(f"--cores {cores[:40]}: must be a whole number from 1 on")
-    if cores and experiment.shape.workers:
-        experiment = for_cores(experiment, wanted.base, int(cores))
-    shape = experiment.shape
-    if "--workers" not in args and shape.workers:
-        experiment = replace(experiment, shape=replace(shape, workers=flags.nodes, quorum=0))
-        check(experiment)
     if experiment.replay.capacity or shape.topology.replicas > 1:
         raise ColobusError(
             "colobus plan: knows runs whose learners take each trajectory once, such as "

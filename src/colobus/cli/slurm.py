@@ -16,14 +16,14 @@ from colobus.cli.display import Printer
 from colobus.cli.experiment_flags import Wanted, cluster_of, resolve
 from colobus.cli.flags import flag_of
 from colobus.cli.show import imagined_start
-from colobus.cli.train import Train
+from colobus.cli.train import Train, called
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
 from colobus.runs.config import read_config
 from colobus.runs.folder import free_folder, is_run, job_of, slug
 from colobus.runtime.devices import is_gpu
 from colobus.runtime.groups import ACTIVE, ROUNDING, group_processes
-from colobus.training.runtimes import RuntimeName
+from colobus.training.runtimes import RuntimeName, launcher
 from colobus.training.topology import make_graph
 
 TIMES = {"short": "0:55:00", "long": "6:00:00"}
@@ -77,16 +77,16 @@ def main(args: Sequence[str]) -> int:
     wanted = resolve(Slurm, "slurm", args)
     flags: Slurm = wanted.flags
     _check(wanted, args)
-    run = flags.out or free_folder(wanted.name)
+    run = flags.out or free_folder(called(wanted))
     file = flags.file or job_of(run)
-    text = job(flags, run, file, args)
+    text = job(flags, run, file, args).encode(errors="surrogateescape")
     if (cpus := cpus_of_a_node(flags.partition)) is not None:
         check_room(wanted, cpus)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        if file.exists() and file.read_text(encoding="utf-8") != text:
+        if file.exists() and file.read_bytes() != text:
             raise ColobusError(f"--file {file}: is another job; delete it, or name a new file")
-        file.write_text(text, encoding="utf-8")
+        file.write_bytes(text)
     except OSError as error:
         why = "its folder is a file" if isinstance(error, FileExistsError) else error.strerror
         raise ColobusError(f"--file {file}: {why}; name another file") from None
@@ -121,7 +121,7 @@ def job(flags: Slurm, run: Path, file: Path, args: Sequence[str]) -> str:
         "command": shlex.join(["colobus", "slurm", *args]).replace("\n", " "),
         "file": shlex.quote(str(file)),
         "run": shlex.quote(str(run)),
-        "words": shlex.join(without(args, [*OWN, "out", "resume_or_start"])),
+        "words": shlex.join(without(args, [*OWN, "out", "name", "resume_or_start"])),
     }
     text = files("colobus.cli").joinpath("slurm.sh").read_text(encoding="utf-8")
     text = text if values["more"] else text.replace("@more@\n", "")
@@ -135,7 +135,7 @@ def without(args: Sequence[str], names: Sequence[str]) -> list[str]:
     alone = {flag_of(name) for name in names if isinstance(getattr(Slurm, name, None), bool)}
     gone |= {flag.replace("--", "--no-", 1) for flag in alone}
     for word in args:
-        name, has_value, _ = word.partition("=")
+        name, has_value, _ = word.replace("_", "-").partition("=")
         if skip:
             skip = False
         elif name not in gone:
@@ -207,7 +207,8 @@ def _check(wanted: Wanted, args: Sequence[str]) -> None:
     for name in ("partition", "account"):
         if not re.fullmatch(r"[\w.,@+-]*", value := getattr(flags, name)):
             raise ColobusError(f"--{name} {value}: is no name of Slurm")
-    cluster_of(replace(flags, on="ray"))
+    cluster_of(flags)
+    launcher("ray", replace(flags.cluster, address="job")).check(wanted.experiment, flags.devices)
     if is_gpu(flags.devices.device) and not flags.gpus_per_node:
         raise ColobusError(
             f"--device {flags.devices.device}: the job asks for no GPU; add --gpus-per-node 1"

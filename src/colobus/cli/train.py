@@ -95,8 +95,8 @@ def main(args: Sequence[str]) -> int:
         if wanted.flags.seeds > 1:
             return train_seeds(wanted, printer)
         either = wanted.flags.resume_or_start
-        name, called = wanted.name, _called(wanted)
-        usual = last_like(called, wanted.experiment) if either else free_folder(called)
+        name, own = wanted.name, called(wanted)
+        usual = last_like(own, wanted.experiment) if either else free_folder(own)
         folder = wanted.flags.out or usual
         resumed = folder if either and may_go_on(folder, printer.line) else None
     if resumed is not None:
@@ -144,7 +144,7 @@ def main(args: Sequence[str]) -> int:
         return _end(wanted, folder, again, result, printer, interrupts)
 
 
-def _called(wanted: Wanted) -> str:
+def called(wanted: Wanted) -> str:
     """Return what the folder of a run is called if it is not named itself."""
     own = wanted.flags.called
     if own and wanted.flags.out:
@@ -160,15 +160,14 @@ def train_seeds(wanted: Wanted, printer: Printer) -> int:
     from colobus.report.ledger import Suite
 
     flags, game = wanted.flags, wanted.experiment.games.game
-    cluster = cluster_of(flags)
+    how: dict[str, Any] = {"on": flags.on, "devices": flags.devices, "track": flags.track}
+    how["cluster"] = cluster_of(flags)
     place(flags.devices, on_ray=flags.on == "ray")
     if wanted.note:
         printer.line(wanted.note)
-    folder = flags.out or Path("runs") / f"{slug(_called(wanted))}-seeds"
+    folder = flags.out or Path("runs") / f"{slug(called(wanted))}-seeds"
     base, first = wanted.experiment, wanted.experiment.seed
     suite = Suite(folder, (game,), flags.seeds, base, wanted.name, "training", FINAL_GAMES, first)
-    how: dict[str, Any] = {"cluster": cluster, "on": flags.on, "devices": flags.devices}
-    how["track"] = flags.track
     if flags.from_:
         how["weights"] = read_weights(flags.from_, printer.line)
     return run_suite(suite, flags.json, report=True, **how)

@@ -51,7 +51,7 @@ class OnRay(Launcher):
             raise ColobusError(
                 "--sidecars-apart: has an effect only with --evaluator or --recorder"
             )
-        places(self._cluster.place)
+        _ = places(self._cluster.place), self._cluster.patience  # raise if these are none
         if self._cluster.object_store and self._cluster.joined:
             raise ColobusError(
                 f"--object-store {self._cluster.object_store} with a cluster that is there: it has "

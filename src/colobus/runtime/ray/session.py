@@ -111,7 +111,7 @@ def connected(cluster: Cluster, store: int = 500_000_000) -> Iterator[Alive]:
     """
     address = cluster.joined
     if address:
-        check_reachable(address)
+        check_reachable(address, "--address" if cluster.address else "RAY_ADDRESS")
     with contextlib.ExitStack() as stack:
         own: dict[str, Any] = {}
         if not address:
@@ -271,24 +271,24 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def check_reachable(address: str) -> None:
+def check_reachable(address: str, flag: str = "--address") -> None:
     """Raise ColobusError if nobody listens at HOST:PORT; Ray itself would wait for a minute."""
     host, _, port = address.rpartition(":")
     if address == "auto":
         return
     if "://" in address:
         raise ColobusError(
-            f"--address {address}: want HOST:PORT of the head process, such as 10.0.0.1:6379, and "
+            f"{flag} {address}: want HOST:PORT of the head process, such as 10.0.0.1:6379, and "
             "neither Ray Client nor the dashboard"
         )
     if not host or not port.isdigit():
-        raise ColobusError(f"--address {address}: want HOST:PORT, such as 10.0.0.1:6379")
+        raise ColobusError(f"{flag} {address}: want HOST:PORT, such as 10.0.0.1:6379")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
-    except OSError as error:
+    except (OSError, ValueError, OverflowError) as error:  # also of a name or port that is none
         raise ColobusError(
-            f"--address {address}: nobody answers there ({error.strerror or error}); on the head "
-            "host: ray start --head"
+            f"{flag} {address}: nobody answers there ({getattr(error, 'strerror', None) or error});"
+            " on the head host: ray start --head"
         ) from None
 
 
