@@ -63,6 +63,8 @@ def test_what_bounds_a_run_by_hand(file: Path) -> None:
     assert found["lag"] == [1.0] * 3
     assert found["changes"]["--servers 4"] == pytest.approx(0.0, abs=0.05)
     assert found["changes"]["--quorum 3"] == pytest.approx(-0.25, abs=0.05)  # a quarter is dropped
+    found = planned("--nodes", 4, "--quorum", 3, "--no-changes", "--costs", file)
+    assert found["dropped"][0] == pytest.approx(0.25, abs=0.05)
 
 
 @pytest.mark.slow
@@ -101,6 +103,10 @@ def test_costs_lie_on_a_line_between_and_beyond_the_sizes() -> None:
         (["dba3c-catch", "--costs", "none.json"], "none.json: No such file.*; measure it: "),
         (["dba3c-pong", "--costs", "FILE"], "measured with game catch, here it is pong; measure"),
         (["dba3c-catch", "--cores", "0"], "--cores 0: must be a whole number"),
+        (["dba3c-catch", "--cores", "10000"], "--cores 10000: must be a whole number from 1 to 99"),
+        (["dba3c-catch", "--nodes", "4", "--quorum", "4"], "no machine was measured yet"),
+        (["dba3c-catch", "--nodes", "4", "--quorum", "5"], "quorum 5 with 4 learner"),
+        (["dba3c-catch", "--workers=3", "--quorum=4"], "quorum 4 with 3 learner"),
         (["dba3c-catch", "--link", "fast"], "--link fast: must be such as 10Gb"),
         (["dba3c-catch", "--nodes", "0"], "--nodes 0: "),
         (["dqn-pong"], "colobus plan: knows runs whose learners take each trajectory once"),

@@ -45,7 +45,7 @@ def test_the_example_is_what_is_written() -> None:
 @pytest.mark.processes
 def test_the_words_of_the_training_are_kept_and_no_others() -> None:
     words = ["--nodes=2", "--env", "ALE/Pong-v5", "--partition", "gpu,long", "--no-submit"]
-    words += ["--gpus-per-node", "1", "--time=short", "--out", "a b/it's", "--resume-or-start"]
+    words += ["--gpus_per_node", "1", "--time=short", "--out", "a b/it's", "--resume-or-start"]
     words += ["--device", "cuda", "--until-score=-3"]
     printed("slurm", "dba3c-pong", *words)
     text = Path("a b/it's.sh").read_text()
@@ -67,6 +67,10 @@ def test_each_job_has_a_folder_of_its_own() -> None:
     Path("runs/catch-1.sh").unlink()
     for _ in range(2):
         printed(*again)
+    Path("other").write_bytes(b"\xff")
+    assert "--file other: is another job" in refused("slurm", "catch", "--file", "other")
+    printed("slurm", "catch", "--name", "lr high", "--lr", "0.1")  # the job has --out
+    assert ' catch --lr 0.1 "$@"' in Path("runs/lr-high-1.sh").read_text()
     write_run(Path("old"))  # of Catch
     assert "--out old: is a run of " in refused("slurm", "pong", "--out", "old")
 
@@ -94,6 +98,11 @@ def test_a_job_is_handed_in(says: Say) -> None:
         ),
         ("--workers 5 --cpus 5 --nodes 2", "hold 4; take --nodes 3, or raise --per-process"),
         ("--cpus 13", "hold 0; lower --cpus to 12"),
+        ("--cores 500", "2 processes of --cpus 500, the nodes"),  # whatever this machine has
+        ("--cores all", "--cores all with workers on a cluster: give the number of cores"),
+        ("--place workers=n[4-1]", "--place workers=n[4-1]: 'n[4-1]': is no list of hosts"),
+        ("--wait-for-hosts 10", "--wait-for-hosts 10: want a time such as 90s"),
+        ("--device cuda:1", "--device cuda:1 with --on ray: Ray chooses the GPU"),
         ("--nodes 0", "--nodes 0: must be at least 1"),
         ("--time soon", "--time soon: want minutes"),
         ("--on threads", "--on: a job of Slurm trains on its own Ray"),

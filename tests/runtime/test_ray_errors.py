@@ -311,11 +311,11 @@ def test_words_that_do_not_go_together(
     assert "Traceback" not in err
 
 
-def test_addresses_where_no_cluster_can_be() -> None:
+def test_addresses_where_no_cluster_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     from colobus.runtime.ray import prepare
 
     prepare("")
-    from colobus.runtime.ray.session import check_reachable
+    from colobus.runtime.ray.session import check_reachable, connected
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens there
@@ -330,5 +330,9 @@ def test_addresses_where_no_cluster_can_be() -> None:
         with pytest.raises(ColobusError) as caught:
             check_reachable(wrong)
         assert str(caught.value) == f"--address {wrong}: want HOST:PORT, such as 10.0.0.1:6379"
-    with pytest.raises(ColobusError, match=r"nobody answers there \(.+\); on the head host"):
-        check_reachable("nowhere.invalid:6379")
+    for wrong in ("nowhere.invalid:6379", "a..b:6379", "10.0.0.1:²"):
+        with pytest.raises(ColobusError, match=r"nobody answers there \(.+\); on the head host"):
+            check_reachable(wrong)
+    monkeypatch.setenv("RAY_ADDRESS", "http://10.0.0.1:8265")
+    with pytest.raises(ColobusError, match=r"^RAY_ADDRESS http://.*neither"), connected(Cluster()):
+        pass
