@@ -103,7 +103,7 @@ def main(args: Sequence[str]) -> int:
         if not value_of("--workers", args):
             words += ["--workers", str(nodes)]
             quorum = quorum or str(shape.quorum if shape.quorum <= nodes else 0)
-    wanted = resolve(Plan, "plan", [*words, *(["--quorum", quorum] if quorum else [])])
+    wanted = resolve(Plan, "plan", [*words, *([f"--quorum={quorum}"] if quorum else [])])
     flags, experiment = wanted.flags, wanted.experiment
     if experiment.replay.capacity or shape.topology.replicas > 1:
         raise ColobusError(

@@ -39,6 +39,7 @@ REFUSED = {
     "on": "a job of Slurm trains on its own Ray; leave it out",
     "address": "a job of Slurm starts a Ray of its own; leave it out",
     "resume": "name the run's folder by --out: the job goes on with the run there",
+    "resume_or_start": "without --out each job has a folder of its own; name the run's by --out",
     "seeds": "a job trains once; write one for each --seed, with an --out of its own",
 }
 """Flags of a training that a job cannot have, and what to do instead."""
@@ -77,7 +78,8 @@ def main(args: Sequence[str]) -> int:
     wanted = resolve(Slurm, "slurm", args)
     flags: Slurm = wanted.flags
     _check(wanted, args)
-    run = flags.out or free_folder(called(wanted))
+    usual = free_folder(called(wanted))
+    run = flags.out or usual
     file = flags.file or job_of(run)
     text = job(flags, run, file, args).encode(errors="surrogateescape")
     if (cpus := cpus_of_a_node(flags.partition)) is not None:
@@ -178,11 +180,10 @@ def submit(file: Path) -> str:
     Raises:
         ColobusError: if there is no Slurm here, or it refuses the job.
     """
-    quoted = shlex.quote(str(file))
     if shutil.which("sbatch") is None:
         raise ColobusError(
             f"--submit: there is no Slurm here (no sbatch on the PATH); {file} is written: hand it "
-            f"in where there is one: sbatch {quoted}"
+            f"in where there is one: sbatch {shlex.quote(str(file))}"
         )
     told = subprocess.run(
         ["sbatch", "--parsable", str(file)], capture_output=True, text=True, check=False
@@ -196,9 +197,9 @@ def submit(file: Path) -> str:
 def _check(wanted: Wanted, args: Sequence[str]) -> None:
     """Raise ColobusError for what a job cannot have."""
     flags: Slurm = wanted.flags
-    given = {word.partition("=")[0] for word in args}
+    given = {word.replace("_", "-").partition("=")[0] for word in args}
     for name, what in REFUSED.items():
-        if flag_of(name) in given:
+        if flag_of(name) in given and not (flags.out and name == "resume_or_start"):
             raise ColobusError(f"{flag_of(name)}: {what}")
     if flags.time not in TIMES and not TIME.fullmatch(flags.time):
         raise ColobusError(

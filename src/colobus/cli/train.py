@@ -88,8 +88,7 @@ class Train(ExperimentFlags):
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     printer = Printer(to_stderr="--json" in args)
-    given = value_of("--resume", args)
-    resumed, either = Path(given) if given else None, False
+    resumed, either = Path(found) if (found := value_of("--resume", args)) else None, False
     if resumed is None:
         wanted = resolve(Train, "train", args)
         if wanted.flags.seeds > 1:

@@ -286,7 +286,7 @@ def _numbers(text: str) -> list[str]:
     for part in text.split(","):
         first, dash, last = part.partition("-")
         last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and len(last) < 7):
+        if not (first.isdecimal() and last.isdecimal() and len(first) < 7 > len(last)):
             return []
         if not int(first) <= int(last) < int(first) + MOST_HOSTS:
             return []
