@@ -107,6 +107,7 @@ def test_costs_lie_on_a_line_between_and_beyond_the_sizes() -> None:
         (["dba3c-catch", "--nodes", "4", "--quorum", "4"], "no machine was measured yet"),
         (["dba3c-catch", "--nodes", "4", "--quorum", "5"], "quorum 5 with 4 learner"),
         (["dba3c-catch", "--workers=3", "--quorum=4"], "quorum 4 with 3 learner"),
+        (["dba3c-breakout-paper", "--workers", "4", "--quorum", "3"], "no machine was measured"),
         (["dba3c-catch", "--link", "fast"], "--link fast: must be such as 10Gb"),
         (["dba3c-catch", "--nodes", "0"], "--nodes 0: "),
         (["dqn-pong"], "colobus plan: knows runs whose learners take each trajectory once"),

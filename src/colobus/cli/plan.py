@@ -92,15 +92,16 @@ class Speed(NamedTuple):
 
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
-    cores, quorum = value_of("--cores", args), value_of("--quorum", args)
+    cores, workers = value_of("--cores", args), value_of("--workers", args)
     if cores and not (cores.isdecimal() and len(cores) < 5 and int(cores)):
         raise ColobusError(f"--cores {cores[:40]}: must be a whole number from 1 to 9999")
-    words = without(args, [name for name in ("cores", "quorum") if value_of(f"--{name}", args)])
+    quorum = "" if workers else value_of("--quorum", args)  # of workers that are not told yet
+    words = without(args, ["cores"] * bool(cores) + ["quorum"] * bool(quorum))
     wanted = resolve(Plan, "plan", words)
     shape, nodes = wanted.experiment.shape, wanted.flags.nodes
     if shape.workers:  # on hosts, whose cores this machine need not have
         words += ["--cores", cores] if cores else []
-        if not value_of("--workers", args):
+        if not workers:
             words += ["--workers", str(nodes)]
             quorum = quorum or str(shape.quorum if shape.quorum <= nodes else 0)
     wanted = resolve(Plan, "plan", [*words, *([f"--quorum={quorum}"] if quorum else [])])

@@ -132,9 +132,7 @@ def main(args: Sequence[str]) -> int:
             print_json(told)
         return 0
     again = how_to_go_on(args, either or resumed is not None, folder, launched(flags))
-    weights = None
-    if flags.from_ and not resumed:
-        weights = read_weights(flags.from_, printer.line)
+    weights = read_weights(flags.from_, printer.line) if flags.from_ and not resumed else None
     tracked = tracking(flags.track, wanted.experiment, folder, printer.line)
     where = (folder, name, resumed is not None, again)
     with tracked as callbacks, Interrupts(say=printer.line) as interrupts:
