@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from colobus.core import trust
 from helpers.launching import colobus, printed, refused
 from helpers.players import write_run
 
@@ -58,7 +59,7 @@ def test_the_words_of_the_training_are_kept_and_no_others() -> None:
     assert subprocess.run(shown, capture_output=True, text=True).stdout == "a b/it's\n"
 
 
-def test_each_job_has_a_folder_of_its_own() -> None:
+def test_each_job_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         printed("slurm", "catch")
     assert sorted(path.name for path in Path("runs").iterdir()) == ["catch-1.sh", "catch-2.sh"]
@@ -69,8 +70,9 @@ def test_each_job_has_a_folder_of_its_own() -> None:
         printed(*again)
     Path("other").write_bytes(b"\xff")
     assert "--file other: is another job" in refused("slurm", "catch", "--file", "other")
-    printed("slurm", "catch", "--name", "lr high", "--lr", "0.1")  # the job has --out
-    assert ' catch --lr 0.1 "$@"' in Path("runs/lr-high-1.sh").read_text()
+    monkeypatch.setattr(trust, "EVERYTHING", [])
+    printed("slurm", "catch", "--name", "lr high", "--lr", "0.1", "--trust")  # the job has --out
+    assert ' catch --lr 0.1 --trust "$@"' in Path("runs/lr-high-1.sh").read_text()
     write_run(Path("old"))  # of Catch
     assert "--out old: is a run of " in refused("slurm", "pong", "--out", "old")
 

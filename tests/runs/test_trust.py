@@ -33,7 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(trust, "_TRUSTED", set())
-    monkeypatch.setattr(trust, "_EVERYTHING", [])
+    monkeypatch.setattr(trust, "EVERYTHING", [])
     (tmp_path / "beside.py").write_text(CODE)
     (tmp_path / "package" / "inner").mkdir(parents=True)
     for folder in ("package", "package/inner"):
@@ -104,7 +104,7 @@ def test_what_is_trusted_in_so_many_words_is_run(place: Path) -> None:
     assert (place / "ran").exists()
     (place / "ran").unlink()
     del sys.modules["beside"]
-    trust._EVERYTHING.clear()
+    trust.EVERYTHING.clear()
     assert command("show", folder)[0] == 2
     assert not (place / "ran").exists()
     with pytest.raises(ColobusError):

@@ -21,12 +21,12 @@ from pathlib import Path
 from colobus.core.functions import Untrusted, is_function, is_known
 
 _TRUSTED: set[str] = set()  # places of modules, in this process
-_EVERYTHING: list[bool] = []  # not empty: whatever a folder names
+EVERYTHING: list[str] = []  # not empty: whatever a folder names; words that ask for it
 
 
 def trust_everything() -> None:
     """Let folders name any code in this process, as ``--trust`` does."""
-    _EVERYTHING.append(True)
+    EVERYTHING.append("--trust")
 
 
 def remember_modules(names: Iterable[str]) -> None:
@@ -63,7 +63,7 @@ def check_trusted(names: Iterable[str], trust: bool = False) -> None:
         places = _places(name)
         if trust:
             _TRUSTED.update(places)
-        if _EVERYTHING or is_known(name) or set(places) <= _trusted():
+        if EVERYTHING or is_known(name) or set(places) <= _trusted():
             continue
         if not is_function(name) and all(map(_is_installed, places)):
             continue
