@@ -117,6 +117,13 @@ def test_what_cannot_be_planned_is_one_line(words: list[str], said: str, file: P
     assert re.search(said, refused("plan", *(file if word == "FILE" else word for word in words)))
 
 
+@pytest.mark.parametrize("name", ["about", "machine", "points", "servers", "calls"])
+def test_a_file_of_something_else_is_no_costs(name: str, file: Path) -> None:
+    file.write_text(json.dumps(costs_of() | {name: [1]}))
+    said = refused("plan", "dba3c-catch", "--costs", file)
+    assert f"--costs {file}: no costs of a machine; measure it: " in said
+
+
 @pytest.mark.cluster
 def test_costs_are_measured_for_a_plan(tmp_path: Path) -> None:
     file = tmp_path / "costs.json"

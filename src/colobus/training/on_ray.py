@@ -73,8 +73,7 @@ class OnRay(Launcher):
         from colobus.runtime.ray import has_token
 
         store = self._cluster.object_store * 2**20 or store_bytes(experiment)
-        address = self.join_cluster(stack, store)
-        if address:
+        if self.join_cluster(stack, store):
             from colobus.runtime.ray.placement import memory_of_cluster
 
             if not self._cluster.patience:  # else more hosts may come

@@ -178,7 +178,8 @@ def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
         costs = Costs(**found | {k: tuple(found[k]) for k in ("points", "servers", "calls")})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        _ = {**costs.about, **costs.machine}, costs.draw(experiment, 1), costs.of_calls()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no costs of a machine"
         raise ColobusError(f"--costs {file}: {why}; {measure}") from None
     for what, value in json.loads(json.dumps(measured_with(experiment))).items():
