@@ -333,6 +333,9 @@ def test_addresses_where_no_cluster_can_be(monkeypatch: pytest.MonkeyPatch) -> N
     for wrong in ("nowhere.invalid:6379", "a..b:6379", "10.0.0.1:²"):
         with pytest.raises(ColobusError, match=r"nobody answers there \(.+\); on the head host"):
             check_reachable(wrong)
+    monkeypatch.setenv("RAY_TMPDIR", "/nowhere")
+    with pytest.raises(ColobusError, match="'/nowhere/.*; let RAY_TMPDIR"), connected(Cluster()):
+        pass
     monkeypatch.setenv("RAY_ADDRESS", "http://10.0.0.1:8265")
     with pytest.raises(ColobusError, match=r"^RAY_ADDRESS http://.*neither"), connected(Cluster()):
         pass

@@ -115,7 +115,10 @@ def connected(cluster: Cluster, store: int = 500_000_000) -> Iterator[Alive]:
     with contextlib.ExitStack() as stack:
         own: dict[str, Any] = {}
         if not address:
-            folder = stack.enter_context(own_folder())
+            try:
+                folder = stack.enter_context(own_folder())
+            except OSError as error:
+                raise ColobusError(f"{error}; let RAY_TMPDIR name a folder with room") from None
             own = {"include_dashboard": False, "object_store_memory": store}
             own["_temp_dir"] = str(folder)
             own["num_cpus"] = usable_cores()  # Ray would count those that others have too
