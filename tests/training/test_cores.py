@@ -191,7 +191,8 @@ def test_the_command_line_and_python_take_it(monkeypatch: pytest.MonkeyPatch) ->
     assert launched(workers.flags)[-2:] == ["--cpus", "24"]
     given = resolve(Train, "train", ["dba3c-breakout-paper", *words, "--cpus", "4"])
     assert given.flags.cluster.cpus == 4.0
-    assert resolve(Show, "show", ["dba3c-breakout-paper", *words[:2]]).experiment.shape.actors == 8
+    shown = resolve(Show, "show", ["dba3c-breakout-paper", *words[:2]])
+    assert (shown.experiment.shape.actors, shown.flags.cluster.cpus) == (8, 12.0)  # for --nodes
     assert run(["train", "pong", "--cores", "8", "--deterministic"]) == 2
     with pytest.raises(ColobusError, match=r"^--cores 9: this process may use 8"):
         colobus.train("pong", cores=9)

@@ -165,7 +165,7 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
         cores = cores_of(flags.cores, usable_cores(), workers, not here)
         gpu = is_gpu(devices.act_device or devices.device) and not on_ray  # there: on CPUs
         experiment = for_cores(experiment, base, cores, gpu)
-        if on_ray and workers:
+        if workers and on in ("ray", "") and hasattr(flags, "cluster"):  # "": it is only shown
             flags = cast("Any", flags)
             flags = dataclasses.replace(flags, cluster=with_cpus(cluster, cores))
     check_effect(experiment, base)
