@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 import colobus
+from colobus.cli.experiment_flags import Wanted
 from colobus.core.checkpoint import read_about
+from colobus.experiment.autoscale import for_cores
+from colobus.experiment.presets import preset
 from helpers.launching import CATCH, complete, finish, printed, refused, start, wait_until
 
 QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
@@ -139,6 +142,22 @@ def test_the_first_checkpoint_is_that_of_the_first_versions(tmp_path: Path, name
     often: dict[str, Any] = {"checkpoint_seconds": 1e6, "steps": 10**9}
     colobus.train(name, tmp_path / "run", on_checkpoint=end, **often, **QUIET)
     assert seen[0] == 1 or seen[0] % 50 == 0  # servers are asked twice a second
+
+
+def test_processes_ask_for_the_same_cpus_when_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, seen = preset("dba3c-catch")[0], list[float]()
+    colobus.train(for_cores(base, base, 4), tmp_path, "dba3c-catch", steps=1_000, **QUIET)
+
+    def learn(wanted: Wanted, *_: object) -> None:
+        seen.append(wanted.flags.cluster.cpus)
+        raise colobus.ColobusError("enough")
+
+    monkeypatch.setattr("colobus.cli.train._learn", learn)
+    words = ("--cores", 4, "--steps", 10**6, "--resume-or-start", "--out", tmp_path)
+    refused("train", "dba3c-catch", "--on", "ray", "--address", "10.0.0.1:6379", *words)
+    assert seen == [4.0]
 
 
 def steps_of(run: Path) -> int:

@@ -88,13 +88,12 @@ class Train(ExperimentFlags):
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     printer = Printer(to_stderr="--json" in args)
-    resumed, either = Path(found) if (found := value_of("--resume", args)) else None, False
+    resumed, either = Path(run) if (run := value_of("--resume", args)) else None, False
     if resumed is None:
         wanted = resolve(Train, "train", args)
         if wanted.flags.seeds > 1:
             return train_seeds(wanted, printer)
-        either = wanted.flags.resume_or_start
-        name, own = wanted.name, called(wanted)
+        either, name, own = wanted.flags.resume_or_start, wanted.name, called(wanted)
         usual = last_like(own, wanted.experiment) if either else free_folder(own)
         folder = wanted.flags.out or usual
         resumed = folder if either and may_go_on(folder, printer.line) else None
@@ -105,7 +104,8 @@ def main(args: Sequence[str]) -> int:
             raise ColobusError(
                 f"--out {folder}: is a run of {config.name}, not of {name}; name another folder"
             )
-        wanted = resolve_again(Train, "train", args, config.experiment, either)
+        found = resolve_again(Train, "train", args, config.experiment, either)
+        wanted = found._replace(flags=wanted.flags) if either else found  # with CPUs by --cores
         folder, name = resumed, config.name
     flags = wanted.flags
     cluster_of(flags)
