@@ -71,8 +71,8 @@ def test_each_job_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     Path("other").write_bytes(b"\xff")
     assert "--file other: is another job" in refused("slurm", "catch", "--file", "other")
     monkeypatch.setattr(trust, "EVERYTHING", [])
-    printed("slurm", "catch", "--name", "lr high", "--lr", "0.1", "--trust")  # the job has --out
-    assert ' catch --lr 0.1 --trust "$@"' in Path("runs/lr-high-1.sh").read_text()
+    printed("slurm", "catch", "--name", "lr high", "--lr", "0.001", "--trust")  # the job has --out
+    assert ' catch --lr 0.001 --trust "$@"' in Path("runs/lr-high-1.sh").read_text()
     write_run(Path("old"))  # of Catch
     assert "--out old: is a run of " in refused("slurm", "pong", "--out", "old")
 

@@ -425,7 +425,7 @@ def _check_cpus(wanted: Sequence[float], there: Mapping[str, float]) -> None:
 def need_of(spec: ProcessSpec, cluster: Cluster, memory: Mapping[str, int]) -> Room:
     """Return what a process asks for; ``memory`` has the bytes of a role by its kind."""
     own = [memory.get(role.partition("-")[0], 0) for role in spec.roles]
-    cpus = cluster.cpus if spec.kind in ACTIVE else 0.0
+    cpus = round(cluster.cpus, 4) if spec.kind in ACTIVE else 0.0  # Ray counts ten-thousandths
     return Room(cpus, spec.gpus, sum(own) + memory.get("process", 0))
 
 

@@ -288,8 +288,8 @@ class Errands:
         elsewhere = {NODE: f"!in({here})"} if others else None
         if self._hosts:
             elsewhere = {NODE: f"in({','.join(self._hosts)})"}
-        asked = {"num_cpus": self._cpus, "max_concurrency": 2, "label_selector": elsewhere}
-        return ray.remote(Errander).options(scheduling_strategy="SPREAD", **asked).remote()
+        asked = {"max_concurrency": 2, "label_selector": elsewhere, "scheduling_strategy": "SPREAD"}
+        return ray.remote(Errander).options(num_cpus=round(self._cpus, 4), **asked).remote()
 
     def _answer(self, reference: Any, late: float = float("inf")) -> Any:
         """Wait for an answer; say so if it takes longer than ``late`` seconds."""
