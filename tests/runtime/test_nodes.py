@@ -148,6 +148,7 @@ def test_ray_is_asked_for_the_memory_of_the_roles() -> None:
     needs = {spec.name: need_of(spec, Cluster(), memory) for spec in group_processes(graph, 1)}
     assert needs["worker-1"] == Room(1.0, 0, own + 3 * actor + learner)
     assert needs["server-0"] == needs["tracker"] == Room(0.0, 0, own)
+    assert need_of(group_processes(graph, 1)[-1], Cluster(cpus=1e-5), {}) == Room(0.0)  # as in Ray
     assert all(
         need == Room(need.cpus)
         for need in (need_of(s, Cluster(), {}) for s in group_processes(graph, 1))
