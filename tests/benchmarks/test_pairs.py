@@ -17,3 +17,8 @@ def test_the_order_changes_from_pair_to_pair_and_the_result_does_not() -> None:
     found = pairs.in_turn(measure, (Path("other"), Path("today")), 3)
     assert asked == ["other", "today", "today", "other", "other", "today"]
     assert found == [["other1", "today2"], ["other4", "today3"], ["other5", "today6"]]
+
+
+def test_a_ratio_above_one_says_that_today_is_better() -> None:
+    assert pairs.ratios([[2.0, 3.0]]) == [1.5]  # steps per second
+    assert pairs.ratios([[2.0, 1.0]], -1) == [2.0]  # seconds

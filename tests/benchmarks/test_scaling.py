@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import scaling
@@ -44,3 +45,16 @@ def test_what_a_run_has_come_to(tmp_path: Path) -> None:
         "lag": [1.0, 2.0],
         "dropped": 0.09,
     }
+
+
+@pytest.mark.parametrize(("to", "reward"), [("ball", 1.0), ("away", -1.0)])
+def test_a_ball_takes_nine_steps_and_is_caught_by_a_paddle_below_it(to: str, reward: float) -> None:
+    board = scaling.Board()
+    picture, _ = board.reset(seed=3)  # the paddle is left of the ball
+    assert [np.flatnonzero(row).tolist() for row in (picture[0], picture[41])] == [
+        list(range(30, 36)),
+        list(range(6)),
+    ]
+    told = [board.step(2 if to == "ball" and n < 5 else 1)[1:3] for n in range(9)]
+    assert told == [(0.0, False)] * 8 + [(reward, True)]
+    assert board.look()[36:38].sum() == 2 * 6 * 255
