@@ -15,7 +15,7 @@ from colobus.nets.network import Network, NetworkSettings
 from colobus.nets.observations import blank, blank_by_age
 from colobus.ops import losses, returns
 from colobus.ops.flat import FlatParameters, Layout
-from conftest import make_net, random_ends
+from conftest import make_net
 
 
 @pytest.fixture
@@ -194,17 +194,6 @@ def test_sums_at_once_are_those_of_the_loop(rng: np.random.Generator, length: in
         after = want[:, t] = terms[:, t] + factors[:, t] * after
     found = returns.backward_sums(*(torch.from_numpy(x).float() for x in (terms, factors)))
     np.testing.assert_allclose(found.numpy(), want, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("n", [1, 3, 5, 20, 50])
-def test_n_step_returns_at_once_are_those_of_the_loop(rng: np.random.Generator, n: int) -> None:
-    terminated, truncated = map(torch.from_numpy, random_ends(rng, (6, 20)))
-    rewards = torch.from_numpy(rng.normal(size=(6, 20))).float()
-    values = torch.from_numpy(rng.normal(size=(6, 21))).float()
-    want = returns.n_step(rewards, values, terminated, truncated, 0.97, n)
-    decay = returns.discounts(terminated, 0.97)
-    found = returns.n_step_at_once(rewards, values, decay, truncated, n)
-    torch.testing.assert_close(found, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])

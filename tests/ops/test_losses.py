@@ -83,7 +83,7 @@ def test_the_mean_of_a_target_is_the_return(bins: int, limit: float) -> None:
     """A mean that is too high would grow with every bootstrap."""
     returns = torch.linspace(-0.6 * limit, 0.6 * limit, 2401)
     target = distributions.histograms_of(returns, bins, limit)
-    found = distributions.histogram_means(target.log(), limit)
+    found = distributions.means_of("histograms", target.log(), limit)
     assert (found - returns).abs().max() < 0.025
     larger = (found - returns)[returns > 0].mean().item()
     assert abs(larger) < 0.003  # not on one side
@@ -94,6 +94,6 @@ def test_who_only_acts_first_does_not_hinder_who_learns() -> None:
     distributions.edges.cache_clear()
     distributions.centres.cache_clear()
     with torch.inference_mode():
-        distributions.histogram_means(logits)
-    distributions.histogram_means(logits).sum().backward()
+        distributions.means_of("histograms", logits)
+    distributions.means_of("histograms", logits).sum().backward()
     assert logits.grad is not None

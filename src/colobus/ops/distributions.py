@@ -44,11 +44,6 @@ SPREAD = 0.75
 """Standard deviation of a target in widths of a bin (Farebrother et al. 2024, section 3.1)."""
 
 
-def squash(values: torch.Tensor) -> torch.Tensor:
-    """Return ``h(x)`` of the same shape."""
-    return values.sign() * ((values.abs() + 1.0).sqrt() - 1.0)
-
-
 @cache
 @torch.inference_mode(False)  # who asks first may only act, and others learn with the same tensors
 def edges(bins: int, device: torch.device | None = None, limit: float = LIMIT) -> torch.Tensor:
@@ -76,27 +71,11 @@ def histograms_of(returns: torch.Tensor, bins: int, limit: float = LIMIT) -> tor
     """Return the target's probabilities float32[…, bins] for returns float32[…]."""
     cuts = edges(bins, returns.device, limit)
     deviation = SPREAD * (cuts[1] - cuts[0])
-    distances = cuts - squash(returns.clamp(-limit, limit)).unsqueeze(-1)
+    kept = returns.clamp(-limit, limit)
+    squashed = kept.sign() * ((kept.abs() + 1.0).sqrt() - 1.0)
+    distances = cuts - squashed.unsqueeze(-1)
     below = torch.erf(distances / (math.sqrt(2.0) * deviation))
     return below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
-
-
-def histogram_means(logits: torch.Tensor, limit: float = LIMIT) -> torch.Tensor:
-    """Return the mean values float32[…] of histograms with logits float32[…, bins]."""
-    return torch.softmax(logits, dim=-1) @ centres(logits.shape[-1], logits.device, limit)
-
-
-def histogram_losses(
-    logits: torch.Tensor, returns: torch.Tensor, limit: float = LIMIT
-) -> torch.Tensor:
-    """Return the cross-entropy float32[…] of logits float32[…, bins] and the targets of returns."""
-    wanted = histograms_of(returns, logits.shape[-1], limit)
-    return -(wanted * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
-
-
-def quantile_means(quantiles: torch.Tensor) -> torch.Tensor:
-    """Return the mean values float32[…] of quantiles float32[…, N]."""
-    return quantiles.mean(dim=-1)
 
 
 def quantile_losses(quantiles: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
@@ -120,14 +99,18 @@ def means_of(values: Values, outputs: torch.Tensor, limit: float = LIMIT) -> tor
         limit: largest return that histograms hold.
     """
     if values == "histograms":
-        return histogram_means(outputs, limit)
-    return quantile_means(outputs) if values == "quantiles" else outputs
+        return torch.softmax(outputs, dim=-1) @ centres(outputs.shape[-1], outputs.device, limit)
+    return outputs.mean(dim=-1) if values == "quantiles" else outputs
 
 
 def losses_of(
     values: Values, outputs: torch.Tensor, returns: torch.Tensor, limit: float = LIMIT
 ) -> torch.Tensor:
-    """Return the losses […] of distributions […, atoms] for returns […]; see `means_of`."""
-    if values == "histograms":
-        return histogram_losses(outputs, returns, limit)
-    return quantile_losses(outputs, returns)
+    """Return the losses […] of distributions […, atoms] for returns […]; see `means_of`.
+
+    That of a histogram is its cross-entropy and the target's.
+    """
+    if values == "quantiles":
+        return quantile_losses(outputs, returns)
+    wanted = histograms_of(returns, outputs.shape[-1], limit)
+    return -(wanted * torch.log_softmax(outputs, dim=-1)).sum(dim=-1)

@@ -62,17 +62,11 @@ def n_step(
     """
     length = rewards.shape[1]
     decay = discounts(terminated, gamma)
-    if rewards.device.type != "cpu":
-        return n_step_at_once(rewards, values, decay, truncated, n)
-    out = torch.empty_like(rewards)
-    after = values[:, length]
-    for t in range(length - 1, -1, -1):
-        if (t + 1) % n == 0:
-            after = values[:, t + 1]
-        after = rewards[:, t] + decay[:, t] * after
-        after = torch.where(truncated[:, t], values[:, t], after)
-        out[:, t] = after
-    return out
+    ends = (torch.arange(1, length + 1, device=rewards.device) % n == 0) | truncated
+    ends[:, -1] = True
+    terms = torch.where(ends, rewards + decay * values[:, 1:], rewards)
+    terms = torch.where(truncated, values[:, :-1], terms)
+    return _sums(terms, decay.masked_fill(ends, 0.0))
 
 
 def partial_n_step(
@@ -209,31 +203,20 @@ def _accumulate(
     deltas = rhos * (rewards + decay * values[:, 1:] - values[:, :-1])
     deltas = deltas.masked_fill(truncated, 0.0)
     decay = (decay * traces).masked_fill(truncated, 0.0)
-    if deltas.device.type != "cpu":
-        out = backward_sums(deltas, decay)
-        return Advantages(out + values[:, :-1], out)
-    out = torch.empty_like(deltas)
-    after = torch.zeros_like(deltas[:, 0])
-    for t in range(deltas.shape[1] - 1, -1, -1):
-        after = deltas[:, t] + decay[:, t] * after
-        out[:, t] = after
+    out = _sums(deltas, decay)
     return Advantages(out + values[:, :-1], out)
 
 
-def n_step_at_once(
-    rewards: torch.Tensor,
-    values: torch.Tensor,
-    decay: torch.Tensor,
-    truncated: torch.Tensor,
-    n: int,
-) -> torch.Tensor:
-    """Return what `n_step` returns, without a loop over the steps; ``decay`` is `discounts`."""
-    length = rewards.shape[1]
-    ends = (torch.arange(1, length + 1, device=rewards.device) % n == 0) | truncated
-    ends[:, -1] = True
-    terms = torch.where(ends, rewards + decay * values[:, 1:], rewards)
-    terms = torch.where(truncated, values[:, :-1], terms)
-    return backward_sums(terms, decay.masked_fill(ends, 0.0))
+def _sums(terms: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Return what `backward_sums` returns, on a CPU by a loop over the steps."""
+    if terms.device.type != "cpu":
+        return backward_sums(terms, factors)
+    out = torch.empty_like(terms)
+    after = torch.zeros_like(terms[:, 0])
+    for t in range(terms.shape[1] - 1, -1, -1):
+        after = terms[:, t] + factors[:, t] * after
+        out[:, t] = after
+    return out
 
 
 def backward_sums(terms: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
