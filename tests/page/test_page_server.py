@@ -104,11 +104,16 @@ def test_nothing_can_be_changed(folder: Path, method: str) -> None:
 
 
 def test_every_answer_forbids_other_sites_and_scripts(folder: Path) -> None:
-    for page in (client(folder), client(folder, token="")):
-        for address in ("/", "/look", "/assets/page.css", "/nothing"):
-            headers = page.get(address).headers
-            assert {name: headers[name] for name in HEADERS} == HEADERS
-    assert "access-control-allow-origin" not in headers
+    with listening(folder) as port:
+        page = HTTPConnection(HOST, port, timeout=60)
+        for token in (TOKEN, "wrong"):
+            for address in ("/", "/look", "/assets/page.css", "/nothing"):
+                page.request("GET", f"{address}?token={token}")
+                answer = page.getresponse()
+                answer.read()
+                assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+                assert "access-control-allow-origin" not in answer.headers
+        page.close()
 
 
 def test_no_path_leads_out(folder: Path) -> None:

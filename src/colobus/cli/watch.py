@@ -6,12 +6,11 @@ agent plays, and a person may take over.
 
 from __future__ import annotations
 
-import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -38,23 +37,26 @@ def server_for(command: str) -> ModuleType:
     return server
 
 
-@contextmanager
-def linked(server: Any, flags: Watch | Play) -> Iterator[tuple[str, socket.socket, str]]:
-    """Listen, print the link to the page, which has its token, and open the page if asked.
+def show(server: Any, flags: Watch | Play, make_app: Callable[..., Any]) -> None:
+    """Print the link to a page, open the page if asked, and answer requests until Ctrl-C.
 
-    Yields:
-        The page's token, its socket, and a token for one visit, for the browser that is opened.
+    Args:
+        server: the module that serves pages.
+        flags: of the command.
+        make_app: makes the application from the page's token, its port, and a token for one visit,
+            for the browser that is opened.
     """
     token, once = server.new_token(), server.new_token() if flags.open else ""
     with server.listen(flags.port) as listening:
-        link = f"http://{server.HOST}:{listening.getsockname()[1]}/?token="
+        port = listening.getsockname()[1]
+        link = f"http://{server.HOST}:{port}/?token="
         sys.stdout.write(f"{link}{token}\nCtrl-C ends it\n")
         sys.stdout.flush()
         if once:
             import webbrowser
 
             webbrowser.open(link + once)
-        yield token, listening, once
+        server.PageServer(make_app(token, port, once)).run(sockets=[listening])
 
 
 NICER = 5
@@ -85,10 +87,13 @@ def main(args: Sequence[str]) -> int:
     check_places(flags.runs)
     server = server_for("watch")
     lower_priority(NICER)
-    with linked(server, flags) as page:
-        view = PageView(Runs(flags.runs))
+    view = PageView(Runs(flags.runs))
+
+    def make_app(*page: Any) -> Any:
         threading.Thread(target=view.look, args=(0, ())).start()  # read before the link is opened
-        server.serve(view, *page)
+        return server.make_app(view, *page)
+
+    show(server, flags, make_app)
     return 0
 
 
@@ -117,12 +122,15 @@ def play(args: Sequence[str]) -> int:
     source = check_source(flags.run)
     server = server_for("play")
     from colobus.evaluation.agent import load
-    from colobus.page.live import LiveGame, serve_game
+    from colobus.page.live import LiveGame, make_play_app
 
     agent = load(source, checkpoint=flags.checkpoint, device=flags.device)
     game = LiveGame(agent, flags.seed, flags.policy, flags.human, flags.keep)
-    with linked(server, flags) as page:
-        serve_game(game, *page)
+    game.start()
+    try:
+        show(server, flags, partial(make_play_app, game))
+    finally:
+        game.close()
     if flags.keep and game.kept:
         again = f"; play from them: {program()} eval RUN --starts {flags.keep}"
         some = f"{flags.keep}: {game.kept.count} start states{again}"

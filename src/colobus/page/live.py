@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 import threading
 import time
 from collections.abc import Collection, Sequence
@@ -29,7 +28,7 @@ from colobus.core.types import Bytes
 from colobus.evaluation.agent import Agent, PolicyName
 from colobus.evaluation.films.player import AtariScreen, Player, make_screen
 from colobus.evaluation.start_states import StartKeeper, check_kept
-from colobus.page.server import assets, guarded, page_routes, run_app
+from colobus.page.server import assets, guarded, page_routes
 
 NOTHING = ("NOOP", "STAY")
 """Names of actions that do nothing. A game without one does its first action then."""
@@ -205,7 +204,9 @@ class LiveGame:
             if self._picture is None or self._number <= after:
                 return None
             picture, facts = self._picture, self._facts
-        return as_png(picture), facts
+        file = io.BytesIO()
+        Image.fromarray(picture).save(file, "PNG", compress_level=1)
+        return file.getvalue(), facts
 
     def size(self, picture: Bytes) -> tuple[int, int]:
         """Return the height and width in which a picture is shown."""
@@ -228,7 +229,9 @@ class LiveGame:
         player.begin(self._coming.append)
         self._show(said, 0)
         while not player.over and self._somebody_looks():
-            action = self._chosen()
+            with self._shared:
+                keys = self._pressed if self._person else None
+            action = None if keys is None else action_of(keys, self._screen.action_names)
             if self.kept:
                 self.kept.before(person=action is not None)
             player.step(self._coming.append, action)
@@ -241,13 +244,6 @@ class LiveGame:
                 self._scores = [*self._scores, player.score - self._before][-NEWEST:]
                 self._tell(said, player.steps - first)
             self._closed.wait(PAUSE)
-
-    def _chosen(self) -> int | None:
-        """Return the action of the person who plays; None: the agent plays."""
-        with self._shared:
-            if not self._person:
-                return None
-            return action_of(self._pressed, self._screen.action_names)
 
     def _show(self, action: str, steps: int) -> None:
         """Show the pictures that have come, each at its time."""
@@ -289,13 +285,6 @@ class LiveGame:
                 return True
             self._closed.wait(0.05)
         return False
-
-
-def as_png(picture: Bytes) -> bytes:
-    """Return a picture uint8[H, W, 3] as a PNG file."""
-    file = io.BytesIO()
-    Image.fromarray(picture).save(file, "PNG", compress_level=1)
-    return file.getvalue()
 
 
 PAGE = "play.html"
@@ -370,12 +359,3 @@ async def _said(request: Request) -> tuple[list[str], bool] | None:
         return None
     fits = isinstance(person, bool) and KEYS.issuperset(pressed)
     return (pressed, person) if fits else None
-
-
-def serve_game(game: LiveGame, token: str, listening: socket.socket, once: str = "") -> None:
-    """Show the game until SIGINT or SIGTERM; see `make_play_app`."""
-    game.start()
-    try:
-        run_app(make_play_app(game, token, listening.getsockname()[1], once), listening)
-    finally:
-        game.close()

@@ -31,9 +31,9 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from colobus.core.errors import ColobusError
@@ -66,15 +66,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Of every answer."""
-
-
-class AsciiJSON(JSONResponse):
-    """JSON that any text goes into: the names of folders need not be UTF-8."""
-
-    def render(self, content: Any) -> bytes:
-        """Return the answer's body."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+"""Of every answer, refusals included."""
 
 
 def make_app(view: PageView, token: str, port: int, once: str = "") -> Starlette:
@@ -95,7 +87,9 @@ def make_app(view: PageView, token: str, port: int, once: str = "") -> Starlette
             return PlainTextResponse("after: must be a number", 400)
         if len(columns) > MOST_COLUMNS:
             return PlainTextResponse(f"columns: must be at most {MOST_COLUMNS}", 400)
-        return AsciiJSON(view.look(int(after), [name for name in columns if name]))
+        found = view.look(int(after), [name for name in columns if name])
+        text = json.dumps(found, allow_nan=False, separators=(",", ":"))
+        return Response(text, media_type="application/json")  # ASCII, whatever folders are called
 
     def film(request: Request) -> Response:
         path = view.film(request.path_params["run"], request.path_params["name"])
@@ -137,7 +131,6 @@ def guarded(routes: Sequence[Route], token: str, port: int, once: str = "") -> S
     return Starlette(
         routes=routes,
         middleware=[
-            Middleware(WithHeaders),
             Middleware(TrustedHostMiddleware, allowed_hosts=[*NAMES], www_redirect=False),
             Middleware(WithToken, token=token, cookie=cookie_name(port), once=once),
         ],
@@ -180,24 +173,6 @@ def _same(given: str, token: str) -> bool:
     return secrets.compare_digest(given.encode(errors="replace"), token.encode())
 
 
-class WithHeaders:
-    """Adds `HEADERS` to every answer, refusals included."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and the headers with the answer."""
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *extra]}
-            await send(message)
-
-        await self._app(scope, receive, with_headers)
-
-
 def cookie_name(port: int) -> str:
     """Return the name of the cookie of the server at a port."""
     return f"colobus-{port}"
@@ -235,11 +210,6 @@ def listen(port: int) -> socket.socket:
             f"--port {port}: cannot listen there: {error.strerror}; leave it out for a free one"
         ) from None
     return found
-
-
-def serve(view: PageView, token: str, listening: socket.socket, once: str = "") -> None:
-    """Show runs until SIGINT or SIGTERM; see `make_app`."""
-    run_app(make_app(view, token, listening.getsockname()[1], once), listening)
 
 
 MOST_CONNECTIONS = 64
@@ -316,6 +286,7 @@ class PageServer(uvicorn.Server):
                 lifespan="off",
                 log_level="error",
                 access_log=False,
+                headers=[*HEADERS.items()],
                 server_header=False,
                 date_header=False,
                 backlog=AT_ONCE,
@@ -334,8 +305,3 @@ class PageServer(uvicorn.Server):
 def _say_unless_of_a_socket(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     if not isinstance(context.get("exception"), OSError):
         loop.default_exception_handler(context)
-
-
-def run_app(app: Starlette, listening: socket.socket) -> None:
-    """Answer requests until SIGINT or SIGTERM."""
-    PageServer(app).run(sockets=[listening])
