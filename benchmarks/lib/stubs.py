@@ -21,7 +21,7 @@ from colobus.cli.bench import Bench
 from colobus.cli.experiment_flags import cluster_of, resolve
 from colobus.cli.flags import print_json
 from colobus.cli.plan import NoSchedule
-from colobus.cli.throughput import for_seconds, steady_rate, trained
+from colobus.cli.throughput import steady_rate, trained
 from colobus.core.errors import ColobusError
 from colobus.core.types import Bools, Bytes, Frames, Ints
 from colobus.envs.api import GameSettings, Step
@@ -153,9 +153,8 @@ def trained_with(
     def with_stubs(*args: Any, **kwargs: Any) -> RoleGraph:
         return with_dummies(make(*args, make=games, **kwargs), dummies)
 
-    measured = for_seconds(experiment, seconds)
     with patch("colobus.training.start.open_games", partial(open_games, make=games)):
-        return trained(measured, cluster, None, lambda _: None, with_stubs)[0]
+        return trained(experiment, seconds, cluster, None, lambda _: None, with_stubs)[0]
 
 
 def measure(

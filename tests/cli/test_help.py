@@ -109,8 +109,8 @@ def test_the_parts_that_are_on(name: str) -> None:
     on, _, off = re.sub(r"\s+", " ", line).strip().partition("; off: ")
     parts = parts_of(preset(name)[0])
     assert set(re.findall(r"(?:parts: |, )(.+?) \(--", on)) == ON[name]
-    assert set(off.split(", ")) == {part.name for part in parts} - ON[name]
-    assert "--advantage" in {part.flag.split()[0] for part in parts}
+    assert set(off.split(", ")) == {part["name"] for part in parts} - ON[name]
+    assert "--advantage" in {part["flag"].split()[0] for part in parts}
 
 
 def test_another_algorithm_has_none_of_them() -> None:
@@ -119,7 +119,7 @@ def test_another_algorithm_has_none_of_them() -> None:
 
 
 def test_every_part_of_appo_can_be_switched_on_and_off() -> None:
-    every = {part.name for part in parts_of(PRESETS["pong"])}
-    states = {(part.name, part.on) for name in PRESETS for part in parts_of(PRESETS[name])}
+    every = {part["name"] for part in parts_of(PRESETS["pong"])}
+    states = {(part["name"], part["on"]) for name in PRESETS for part in parts_of(PRESETS[name])}
     assert {name for name, on in states if on} == every
     assert {name for name, on in states if not on} == every

@@ -29,20 +29,26 @@ def main(args: Sequence[str]) -> int:
 
     from colobus.cli.display import Printer
     from colobus.core.errors import program
-    from colobus.experiment.presets import FAMILIES
+    from colobus.envs.make import ENVIRONMENTS, known_games
+    from colobus.experiment.presets import FAMILIES, PRESETS
 
+    names = {
+        "Atari games": [game for game in known_games() if game not in ENVIRONMENTS],
+        "small games": list(ENVIRONMENTS),
+        "presets": sorted(name for name in PRESETS if name not in known_games()),
+    }
     found = {
-        kind: [name for name in names if flags.part.lower() in name.lower()]
-        for kind, names in all_names().items()
+        kind: [name for name in own if flags.part.lower() in name.lower()]
+        for kind, own in names.items()
     }
     if flags.json:
         print_json({**found, "families": list(FAMILIES)})
         return 0
     printer = Printer(goes_on=False)
-    for kind, names in found.items():
-        if names:
-            printer.line(f"{kind} ({len(names)}):")
-            printer.table(Columns(names, column_first=True, padding=(0, 2)), soft_wrap=False)
+    for kind, own in found.items():
+        if own:
+            printer.line(f"{kind} ({len(own)}):")
+            printer.table(Columns(own, column_first=True, padding=(0, 2)), soft_wrap=False)
     if not any(found.values()):
         printer.line(f"no game or preset contains {flags.part!r}")
     families = ", ".join(f"{family}-" for family in FAMILIES)
@@ -111,13 +117,3 @@ def list_runs(args: Sequence[str]) -> int:
     )
     printer.table(on_terminal(Table((*columns, "evaluated>", ""), table)))
     return 0
-
-
-def all_names() -> dict[str, list[str]]:
-    """Return the names of all games and presets, by what they are."""
-    from colobus.envs.make import ENVIRONMENTS, known_games
-    from colobus.experiment.presets import PRESETS
-
-    atari = [game for game in known_games() if game not in ENVIRONMENTS]
-    presets = [name for name in PRESETS if name not in known_games()]
-    return {"Atari games": atari, "small games": list(ENVIRONMENTS), "presets": sorted(presets)}

@@ -216,7 +216,9 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
     def mean(stage: str) -> float:
         return costs.mean(stage, shape.games if stage in ("act", "emulate") else shape.datapoints)
 
-    rollout = rollout_of(mean("emulate"), mean("act"), shape.length) + mean("between stages")
+    # an actor enters the stage "act" twice a step and once
+    playing = shape.length * mean("emulate") + (2 * shape.length + 1) * mean("act")
+    rollout = playing + mean("between stages")
     rollouts = shape.datapoints / (shape.games * shape.length)  # of a batch
     learn = sum(map(mean, ("learn", "report", "wait for experience", "between stages")))
     found = {
@@ -238,11 +240,6 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         }
     found["learners' rounds"] = learners / learn
     return {name: rate * shape.datapoints for name, rate in found.items()}
-
-
-def rollout_of(emulate: float, act: float, length: int) -> float:
-    """Return the seconds of a rollout; an actor enters the stage ``act`` twice a step and once."""
-    return length * emulate + (2 * length + 1) * act
 
 
 def simulate(

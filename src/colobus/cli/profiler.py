@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from colobus.cli.throughput import Progress, for_seconds, steady_rate, trained
+from colobus.cli.throughput import Progress, steady_rate, trained
 from colobus.core.timing import WAIT, Clock, Closable, wait_for
 from colobus.core.types import Remote
 from colobus.experiment.settings import Experiment
@@ -100,7 +100,7 @@ def profile(
     began, longest = time.time(), seconds + 3 * PATIENCE
     with TemporaryDirectory() as folder:
         make = partial(traced_graph, cluster, Path(folder), seconds)
-        run = (for_seconds(experiment, longest), cluster, devices)
+        run = (experiment, longest, cluster, devices)
         counts, _ = trained(*run, lambda share: tell("train", share * longest / seconds), make)
         begin, threads = join(Path(folder), trace)
     before = [count for count in counts if count[0] < begin - began]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -55,23 +55,19 @@ from colobus.training.topology import make_graph
 from colobus.training.words import stop_in_words
 
 
-class Part(NamedTuple):
-    """A part of the algorithm, as a run has it."""
+def parts_of(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return the parts of APPO; [] for another algorithm.
 
-    name: str
-    on: bool
-    flag: str  # the setting that switches it, with its value
-
-
-def parts_of(experiment: Experiment) -> list[Part]:
-    """Return the parts of APPO; [] for another algorithm."""
+    Each has a ``name``, whether it is ``on``, and the ``flag`` that switches it, with its value.
+    """
     appo, shape, network = experiment.algorithm, experiment.shape, experiment.network
     reuse = experiment.reuse
     if not isinstance(appo, APPO):
         return []
 
-    def part(name: str, on: bool, group: Any, *settings: str) -> Part:
-        return Part(name, on, " ".join(given(flag(one), getattr(group, one)) for one in settings))
+    def part(name: str, on: bool, group: Any, *settings: str) -> dict[str, Any]:
+        flags = " ".join(given(flag(one), getattr(group, one)) for one in settings)
+        return {"name": name, "on": on, "flag": flags}
 
     return [
         part("V-trace", appo.advantage == "vtrace", appo, "advantage"),
@@ -117,14 +113,16 @@ def main(args: Sequence[str]) -> int:
     start = imagined_start(experiment)
     net = make_network(experiment, start)
     graph = make_graph(experiment, start, None)
+    apart = experiment.shape.topology.remote_servers
     data = {
         "name": wanted.name,
         "settings": dataclasses.asdict(experiment),
         "roles": dict(graph.counts()),
         "parameters": sum(p.numel() for p in net.parameters()),
         "memory_mib": memory(experiment, net),
-        "bytes_per_update": bytes_per_update(experiment, net),
-        "parts": [part._asdict() for part in parts_of(experiment)],
+        # a gradient up, a parameter vector down; where servers step the learner's memory, nothing
+        "bytes_per_update": 2 * 4 * Layout(net).size if apart else 0,
+        "parts": parts_of(experiment),
         "stop": stop_in_words(experiment.stop),
         "notes": list(NOTES.get(wanted.name, ())),
     }
@@ -225,14 +223,6 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
     total = max(sum(parts.values()), parts["libraries"] + parts["emulators"] + start)
     parts |= {"input statistics, at the start only": start, "most at once": total}
     return {name: round(value / MIB, 1) for name, value in parts.items()}
-
-
-def bytes_per_update(experiment: Experiment, net: Network) -> int:
-    """Return what a learner moves for each update: a gradient up, a parameter vector down.
-
-    Where the servers step the learner's memory, nothing is moved.
-    """
-    return 2 * 4 * Layout(net).size if experiment.shape.topology.remote_servers else 0
 
 
 def _print(data: dict[str, Any], graph: RoleGraph, note: str, printer: Printer) -> None:

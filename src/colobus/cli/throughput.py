@@ -88,7 +88,6 @@ def bench(
     """
     keep_freed_memory()
     torch.set_num_threads(1)
-    experiment = for_seconds(experiment, seconds / 2)
     placement = place(devices or Devices())
     start = begin(experiment, open_games(experiment), placement.learn)
     prepare(placement, experiment.deterministic)
@@ -100,9 +99,8 @@ def bench(
         return stage_rates(experiment, start, seconds / 12, told, placement)
 
     before = rates_now(0.0)
-    counts, waits = trained(
-        experiment, cluster, devices, lambda part: tell("train", 0.25 + 0.5 * part)
-    )
+    run = (experiment, seconds / 2, cluster, devices)
+    counts, waits = trained(*run, lambda part: tell("train", 0.25 + 0.5 * part))
     after = rates_now(0.75)
     rates = {name: (before[name] + after[name]) / 2 for name in before}
     limit = limit_of(rates, placement)
@@ -121,11 +119,6 @@ def bench(
     }
 
 
-def for_seconds(experiment: Experiment, seconds: float) -> Experiment:
-    """Return the experiment as it is measured by the clock."""
-    return measured(experiment, StopRule(minutes=seconds / 60))
-
-
 def measured(experiment: Experiment, stop: StopRule, **shape: Any) -> Experiment:
     """Return the experiment as it is measured: with another end, and writing next to nothing."""
     tracker = replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9)
@@ -135,15 +128,17 @@ def measured(experiment: Experiment, stop: StopRule, **shape: Any) -> Experiment
 
 def trained(
     experiment: Experiment,
+    seconds: float,
     cluster: Cluster | None,
     devices: Devices | None,
     tell: Callable[[float], None],
     make: Callable[..., RoleGraph] = make_graph,
 ) -> tuple[list[tuple[float, int]], dict[str, float]]:
-    """Train for the minutes of the stop rule, into a folder that is deleted; return what was seen.
+    """Train for so long, into a folder that is deleted; return what was seen.
 
     Args:
-        experiment: all settings.
+        experiment: all settings; its stop rule and what it writes do not count.
+        seconds: of training.
         cluster: of processes (None: threads).
         devices: of the networks (None: the CPU).
         tell: takes the share of the time that is over.
@@ -157,16 +152,15 @@ def trained(
     """
     counts: list[tuple[float, int]] = []
     roles: list[RoleState] = []
-    minutes = experiment.stop.minutes or 1.0
 
     def watch(status: Status, now: Sequence[RoleState]) -> None:
         roles[:] = now
         counts.append((status.seconds, status.steps))
-        tell(min(status.seconds / (60 * minutes), 1.0))
+        tell(min(status.seconds / seconds, 1.0))
 
     with tempfile.TemporaryDirectory() as folder:
         result = train(
-            experiment,
+            measured(experiment, StopRule(minutes=seconds / 60)),
             Path(folder) / "run",
             "bench",
             watch=watch,
