@@ -12,19 +12,17 @@ import tyro
 
 from colobus.algorithms.appo import APPO
 from colobus.cli.flags import (
-    ANNOTATED,
     EVERYTHING,
     HELP,
-    UNSAID,
-    is_empty,
     parse,
+    quiet,
     quiet_fields,
     subclass,
     value_of,
     values_of,
 )
 from colobus.core.errors import ColobusError, program
-from colobus.core.fields import Range, given, hints_of
+from colobus.core.fields import Range, given
 from colobus.core.fields import check as check_fields
 from colobus.envs.api import GameSettings
 from colobus.experiment.autoscale import cores_of, for_cores, with_cpus
@@ -249,17 +247,11 @@ def flag_group(group: str, kind: Any, short: bool) -> Any:
 
     The game is named by the command's first word and has no flag.
     """
-    fields: list[Any] = []
-    for each in dataclasses.fields(kind):
-        more: list[Any] = [UNSAID] if is_empty(each.default) else []
-        if (group, each.name) == ("games", "game") or (short and each.name not in SHORT):
-            more.append(tyro.conf.Suppress)
-        elif each.name in shared_names():
-            more.append(tyro.conf.arg(name=flag(each.name, group).removeprefix("--")))
-        if more:
-            hint = ANNOTATED[(hints_of(kind)[each.name], *more)]
-            fields.append((each.name, hint, each.default))
-    return subclass(kind, fields) if fields else kind
+    return quiet(
+        kind,
+        lambda name: (group, name) == ("games", "game") or (short and name not in SHORT),
+        lambda name: flag(name, group).removeprefix("--") if name in shared_names() else "",
+    )
 
 
 def experiment_of(flags: ExperimentFlags, base: Experiment) -> Experiment:

@@ -129,28 +129,35 @@ def wrapped(text: str, width: int) -> str:
     )
 
 
-Hidden = Callable[[str], bool]
-"""Tells whether help leaves out the field of a name."""
+ANNOTATED: Any = Annotated
+UNSAID = tyro.conf.arg(
+    help_behavior_hint=lambda label: "" if label in ("None", "", "''") else f"(default: {label})"
+)
 
 
-def quiet(kind: type[T], hidden: Hidden = lambda _: False) -> type[T]:
-    """Return a command's dataclass whose help does not print defaults that are None or empty.
+Told = Callable[[str], Any]
+"""Tells something of the field of a name."""
 
-    What holds then stands in the text of the setting.
+
+def quiet(kind: type[T], hidden: Told = lambda _: False, named: Told = lambda _: "") -> type[T]:
+    """Return a dataclass whose help does not print defaults that are None or empty.
+
+    What holds then stands in the text of the setting; see `quiet_fields`.
     """
-    fields = quiet_fields(kind, hidden=hidden)
+    fields = quiet_fields(kind, (), hidden, named)
     return subclass(kind, fields) if fields else kind
 
 
 def quiet_fields(
-    kind: Any, without: Collection[str] = (), hidden: Hidden = lambda _: False
+    kind: Any, without: Collection[str], hidden: Told, named: Told = lambda _: ""
 ) -> list[Any]:
     """Return the fields that `quiet` replaces, as `dataclasses.make_dataclass` takes them.
 
     Args:
-        kind: a command's dataclass.
+        kind: a dataclass of settings.
         without: fields that stay as they are.
-        hidden: tells which ones help leaves out.
+        hidden: tells whether help leaves out a field.
+        named: tells what its flag is called ("": like the field).
     """
     fields: list[Any] = []
     for each in dataclasses.fields(kind):
@@ -160,24 +167,17 @@ def quiet_fields(
         if isinstance(own, type) and dataclasses.is_dataclass(own):
             inner: Any = quiet(own, hidden)
             fields.append((each.name, inner, dataclasses.field(default_factory=inner)))
-        elif hidden(each.name):
-            fields.append((each.name, ANNOTATED[own, tyro.conf.Suppress], each.default))
-        elif is_empty(each.default):
-            fields.append((each.name, ANNOTATED[own, UNSAID], each.default))
-        elif each.default is each.default_factory is dataclasses.MISSING:
-            fields.append((each.name, ANNOTATED[own, UNSAID]))
+            continue
+        needed = each.default is each.default_factory is dataclasses.MISSING
+        marks: list[Any] = [UNSAID] if needed or each.default in (None, "", ()) else []
+        if hidden(each.name):
+            marks = [tyro.conf.Suppress]
+        elif named(each.name):
+            marks.append(tyro.conf.arg(name=named(each.name)))
+        if marks:
+            default = () if needed else (each.default,)
+            fields.append((each.name, ANNOTATED[(own, *marks)], *default))
     return fields
-
-
-def is_empty(default: Any) -> bool:
-    """Return whether a default says nothing by itself."""
-    return default in (None, "", ())
-
-
-ANNOTATED: Any = Annotated
-UNSAID = tyro.conf.arg(
-    help_behavior_hint=lambda label: "" if label in ("None", "", "''") else f"(default: {label})"
-)
 
 
 def subclass(kind: type[T], fields: list[Any]) -> type[T]:
