@@ -13,6 +13,7 @@ import colobus
 from colobus.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
 from colobus.core.errors import ColobusError
 from colobus.core.functions import arguments_of
+from colobus.envs.api import GameSettings
 from colobus.envs.make import frame_shape
 from colobus.envs.playing import make_env
 from colobus.experiment.check import check
@@ -138,7 +139,7 @@ def test_a_family_learns_environments_as_it_learns_catch(family: str) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes_are_of_the_environment_and_end(name: str) -> None:
-    experiment = for_environment(name, (1, 8), 1)  # its package may be missing here
+    experiment = for_environment(GameSettings(game=name))  # its package may be missing here
     assert experiment.games.game == name
     assert (experiment.stop.until_score is None) == (name == "LunarLander-v3")
     assert experiment.stop.steps

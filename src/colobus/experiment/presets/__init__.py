@@ -23,8 +23,6 @@ from colobus.envs.make import (
     known_games,
     near_environments,
     parse_game,
-    planes,
-    seen_shape,
 )
 from colobus.experiment.aliases import algorithm_hint
 from colobus.experiment.presets import appo, dba3c, dqn, environments
@@ -92,7 +90,7 @@ def preset(name: str, given: GameSettings = ANY) -> tuple[Experiment, str]:
         phrase = nearest(name, near) if near else nearest(plain, known)
         raise ColobusError(f"unknown game or preset {name!r}: {phrase}") from None
     if is_gym(game):
-        base = _environment(replace(given, game=game))
+        base = environments.for_environment(replace(given, game=game))
         if own and family != "ppo":
             base = environments.in_family(PRESETS[f"{family}-catch"], base)
     elif own:
@@ -100,12 +98,6 @@ def preset(name: str, given: GameSettings = ANY) -> tuple[Experiment, str]:
     else:
         base = PRESETS.get(game, FAMILIES[DEFAULT])
     return _in_game(base, game, sticky, given), note
-
-
-def _environment(settings: GameSettings) -> Experiment:
-    """Return the settings with which an environment of Gymnasium is learned by its name alone."""
-    shape = seen_shape(settings)
-    return environments.for_environment(settings.game, shape, planes(settings))
 
 
 def algorithms_with(setting: str, experiment: Experiment) -> str:
@@ -143,7 +135,7 @@ def in_environment(
     game, sticky, note = parse_game(name, given)
     stop = replace(experiment.stop, until_score=None, until_evaluated=None)
     if is_gym(game) and is_atari(experiment.games.game):
-        network = _environment(replace(given, game=game)).network
+        network = environments.for_environment(replace(given, game=game)).network
         experiment = replace(experiment, network=network)
     return _in_game(replace(experiment, stop=stop), game, sticky, given), note
 

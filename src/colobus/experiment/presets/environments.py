@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from colobus.algorithms.appo import APPO
 from colobus.envs.api import GameSettings
+from colobus.envs.make import planes, seen_shape
 from colobus.experiment.settings import Experiment, Shape
 from colobus.nets.config import NetworkSettings, TorsoName
 from colobus.roles.tracker import StopRule
@@ -93,20 +94,14 @@ RECIPES = {
 gymnasium[box2d]), so they are no presets, which are made for lists and tests."""
 
 
-def for_environment(game: str, shape: tuple[int, int], planes: int) -> Experiment:
-    """Return the settings with which an environment of Gymnasium is learned by its name alone.
-
-    Args:
-        game: name of the environment.
-        shape: (H of all planes together, W) of its frames.
-        planes: channels of a picture.
-    """
-    if game in RECIPES:
-        return RECIPES[game]
-    height, width = shape
+def for_environment(settings: GameSettings) -> Experiment:
+    """Return the settings with which an environment of Gymnasium is learned by its name alone."""
+    if settings.game in RECIPES:
+        return RECIPES[settings.game]
+    height, width = seen_shape(settings)
     base = VECTOR if height == 1 else PIXELS
-    base = replace(base, games=GameSettings(game=game))
-    side = min(height // planes, width)
+    base = replace(base, games=GameSettings(game=settings.game))
+    side = min(height // planes(settings), width)
     if side < 42:  # of pixels, from which a torso of convolutions is taken
         return base
     torso: TorsoName = "dqn2013" if side >= 84 else "small"
