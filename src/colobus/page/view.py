@@ -156,8 +156,7 @@ def curve(run: RunFolder, columns: Sequence[str], most: int) -> dict[str, list[V
     """Return the wanted columns, numbers shortened to what a screen can show."""
     wanted = list(dict.fromkeys([*ALWAYS, *columns]))
     found = run.curve.columns(wanted, most)
-    return {name: [_short(value) for value in values] for name, values in found.items()}
-
-
-def _short(value: Value) -> Value:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    return {
+        name: [float(f"{value:.5g}") if isinstance(value, float) else value for value in values]
+        for name, values in found.items()
+    }

@@ -10,7 +10,7 @@ import numpy as np
 from colobus.evaluation.scores import Published, compare, normalised, published
 from colobus.report import plots
 from colobus.report.format import DASH, Block, Figure, Heading, Table, Text
-from colobus.report.plots import REMARK, public_curves, source_of
+from colobus.report.plots import REMARK, SOURCES, public_curves
 from colobus.report.results import (
     FEW_GAMES,
     TRAINING_GAMES,
@@ -51,7 +51,7 @@ def beside_public(results: Results) -> list[Block]:
     if not blocks:
         return []
     methods = {curve.method for game in results.games for curve in public_curves(game)}
-    sources = sorted({source_of(method) for method in methods})
+    sources = sorted({SOURCES[method.partition(":")[0]] for method in methods})
     easier = sum(run.settings.get("games.sticky", 0) == 0 for run in results.runs)
     said = (
         f"{REMARK} {easier} of the {count(len(results.runs), 'run')} of this report learned "

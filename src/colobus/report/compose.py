@@ -245,7 +245,11 @@ def _improvements(groups: dict[str, dict[str, list[float]]], sure: bool) -> list
 def _curves(results: Results) -> list[Block]:
     every = sorted({*results.games, *(game for _, _, game in results.unscored)})
     playing = {game: results.playing(game, unscored=True) for game in every}
-    playing = {game: groups for game, groups in playing.items() if _have_curves(groups)}
+    playing = {  # an exported agent has no metrics
+        game: groups
+        for game, groups in playing.items()
+        if any(run.curve.rows for runs in groups.values() for run in runs)
+    }
     if not playing:
         return []
     many = any(len(runs) > 1 for groups in playing.values() for runs in groups.values())
@@ -255,17 +259,14 @@ def _curves(results: Results) -> list[Block]:
     said += " Dashed lines are runs without an evaluation." if dashed else ""
     blocks: list[Block] = [Heading("Learning curves")]
     if len(playing) > FEW_GAMES:
-        picture = plots.many_games_picture(playing, list(results.groups), dashed)
+        small = [(game, groups, "score") for game, groups in playing.items()]
+        picture = plots.small_pictures(small, list(results.groups), 1.9, True, dashed)
         return [*blocks, Figure(picture, said)]
     for game, groups in playing.items():
         blocks.append(Figure(plots.score_picture(groups, game, dashed), f"{game}. {said}"))
         there = {name for runs in groups.values() for run in runs for name in run.curve.names()}
         names = [name for name in METRICS if name in there or name == SPEED]
-        picture = plots.metrics_picture(groups, names)
+        titles = {name: name.replace("_", " ") for name in names} | {SPEED: "steps a second"}
+        picture = plots.small_pictures([(titles[n], groups, n) for n in names], list(groups), 2.3)
         blocks.append(Figure(picture, f"{game}: speed and losses over steps."))
     return blocks
-
-
-def _have_curves(groups: plots.Groups) -> bool:
-    """Return whether any run wrote metrics; an exported agent has none."""
-    return any(run.curve.rows for runs in groups.values() for run in runs)

@@ -22,7 +22,6 @@ from colobus.core.files import write_whole
 from colobus.evaluation.scores import rows_of
 from colobus.report.results import KEPT, seconds_at
 from colobus.roles.tracker import WINDOW
-from colobus.runs.curves import SPEED
 from colobus.runs.folder import CURVE, METRICS
 from colobus.runs.read import RunFolder
 
@@ -112,7 +111,11 @@ def _all_curves() -> dict[str, list[PublicCurve]]:
     curves: dict[str, list[PublicCurve]] = {}
     for row in rows_of("public_curves.csv"):
         method, game, runs = row.pop("method"), row.pop("game"), int(row.pop("runs"))
-        points = {frames_of(column): float(cell) for column, cell in row.items() if cell}
+        points = {
+            int(column.removesuffix("M")) * 1_000_000: float(cell)
+            for column, cell in row.items()
+            if cell
+        }
         curves.setdefault(game, []).append(PublicCurve(method, runs, points))
     return curves
 
@@ -120,16 +123,6 @@ def _all_curves() -> dict[str, list[PublicCurve]]:
 def public_curves(game: str) -> list[PublicCurve]:
     """Return the public curves of a game, by ale-py's name; [] if there are none."""
     return _all_curves().get(game, [])
-
-
-def frames_of(column: str) -> int:
-    """Return the frames that a column such as 10M stands for."""
-    return int(column.removesuffix("M")) * 1_000_000
-
-
-def source_of(method: str) -> str:
-    """Return where a method's curves come from."""
-    return SOURCES[method.partition(":")[0]]
 
 
 POINTS = 300
@@ -166,29 +159,22 @@ def score_picture(groups: Groups, game: str, dashed: Collection[Path] = ()) -> s
     return svg()
 
 
-def many_games_picture(
-    games: Mapping[str, Groups], names: Sequence[str], dashed: Collection[Path] = ()
-) -> str:
-    """Return small pictures of the score over steps, one for each game; colours are by group."""
-    small = [(game, groups, "score") for game, groups in games.items()]
-    return _small_pictures(small, names, 1.9, legend=True, dashed=dashed)
-
-
-def metrics_picture(groups: Groups, names: Sequence[str]) -> str:
-    """Return small pictures of other metrics over steps, one for each name."""
-    titles = {SPEED: "steps a second"}
-    small = [(titles.get(name, name.replace("_", " ")), groups, name) for name in names]
-    return _small_pictures(small, list(groups), 2.3, legend=False)
-
-
-def _small_pictures(
+def small_pictures(
     small: Sequence[tuple[str, Groups, str]],
     names: Sequence[str],
     height: float,
-    legend: bool,
+    legend: bool = False,
     dashed: Collection[Path] = (),
 ) -> str:
-    """Return pictures side by side, three in a row: a title, groups, and the metric they show."""
+    """Return small pictures over steps, three in a row; colours are by the names of groups.
+
+    Args:
+        small: for each a title, groups, and the metric that is shown.
+        names: of all groups.
+        height: of a row, in inches.
+        legend: whether it says which group is which.
+        dashed: runs whose lines are dashed.
+    """
     rows = -(-len(small) // 3)
     with _figure(rows, 3, height * rows + 0.4 * legend) as (figure, axes, svg):
         for place, (title, groups, metric) in enumerate(small):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,8 +143,8 @@ def profile_band(
     for values in scores.values():
         above = _again(values, random, samples)[:, :, None] > np.asarray(levels)[None, None, :]
         again += above.mean(axis=1) / len(scores)
-    low, high = np.percentile(again, _ends(), axis=0)
-    return low.tolist(), high.tolist()
+    low, high = _percentiles(again)
+    return low, high
 
 
 def _wins(x: Vector, y: Vector) -> Vector:
@@ -152,13 +152,10 @@ def _wins(x: Vector, y: Vector) -> Vector:
     return wins
 
 
-def _percentiles(values: Sequence[float] | Vector) -> tuple[float, float]:
-    low, high = np.percentile(values, _ends())
-    return float(low), float(high)
-
-
-def _ends() -> tuple[float, float]:
-    return 50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)
+def _percentiles(values: Sequence[float] | Vector) -> Any:
+    """Return both ends of the interval, of numbers or of each column of them."""
+    ends = (50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE))
+    return np.percentile(values, ends, axis=0).tolist()
 
 
 def plus_minus(value: float, error: float | None) -> str:

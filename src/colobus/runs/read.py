@@ -251,13 +251,9 @@ def read_evaluations(paths: list[Path]) -> list[EvaluationFile]:
 
     Of those after the same steps the one of most games is last, and of these the newest file.
     """
-    found = [one for path in sorted(paths, key=_age) if (one := _read_evaluation(path))]
+    by_age = sorted(paths, key=lambda path: (_stamp(path) or (0, 0))[0])
+    found = [one for path in by_age if (one := _read_evaluation(path))]
     return sorted(found, key=lambda one: (one.steps, one.protocol, one.games))
-
-
-def _age(path: Path) -> int:
-    stamp = _stamp(path)
-    return stamp[0] if stamp else 0
 
 
 def _read_evaluation(path: Path) -> EvaluationFile | None:
