@@ -94,11 +94,10 @@ def test_stages_come_one_after_the_other_but_host_and_gpu_work_at_the_same_time(
 
 @pytest.mark.processes
 def test_stages_of_a_device_are_measured_there() -> None:
-    catch, stages = replace(PRESETS["catch"], seed=2), list[str]()
+    catch = replace(PRESETS["catch"], seed=2)
     placement = Placement(META, META)
-    told = stages.append
-    rates = stage_rates(catch, begin(catch), 0.05, lambda stage, _: told(stage), placement)
-    assert list(rates) == stages == ["emulate", "feed", "act", "learn"]
+    rates = stage_rates(catch, begin(catch), 0.05, lambda _: None, placement)
+    assert list(rates) == ["emulate", "feed", "act", "learn"]
     assert min(rates.values()) > 0
 
 

@@ -60,7 +60,7 @@ def main(args: Sequence[str]) -> int:
     printer = Printer(to_stderr=flags.json)
     with printer.progress(f"measuring {experiment.games.game}", "%") as bar:
 
-        def tell(_stage: str, share: float) -> None:
+        def tell(share: float) -> None:
             bar(100 * share, 100.0)
 
         if flags.costs:

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from colobus.cli.throughput import measured
+from colobus.cli.throughput import Progress, measured
 from colobus.core.timing import passing
 from colobus.core.types import Gradient, Version
 from colobus.experiment.settings import Experiment
@@ -82,7 +82,7 @@ class Stopwatch(World):
 
 
 def measure_costs(
-    experiment: Experiment, file: Path, seconds: float, tell: Callable[[str, float], None]
+    experiment: Experiment, file: Path, seconds: float, tell: Progress
 ) -> dict[str, Any]:
     """Measure all costs, and write them to a file; return what it has.
 
@@ -90,20 +90,20 @@ def measure_costs(
         experiment: of the preset.
         file: to write.
         seconds: of measuring, without what each part takes to begin.
-        tell: told the stage and the share that is done.
+        tell: told the share that is done.
 
     Raises:
         ColobusError: if Ray is not installed, or the file cannot be written.
     """
     keep_freed_memory()
     torch.set_num_threads(1)
-    tell("calls", 0.0)
+    tell(0.0)
     calls = measure_calls(seconds / 4)
     points, servers = [], []
     for repetition in range(REPETITIONS):
         for number, factor in enumerate(FACTORS):
             done = (repetition * len(FACTORS) + number) / (REPETITIONS * len(FACTORS))
-            tell("stages", 0.25 + 0.75 * done)
+            tell(0.25 + 0.75 * done)
             one = alone(experiment, factor)
             each = seconds / (2 * REPETITIONS * len(FACTORS))
             stages, parameters = stages_of(one, each)

@@ -79,7 +79,7 @@ def profile(
     experiment: Experiment,
     seconds: float,
     trace: Path,
-    tell: Progress = lambda _stage, _share: None,
+    tell: Progress = lambda _share: None,
     devices: Devices | None = None,
     cluster: Cluster | None = None,
 ) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def profile(
         experiment: all settings; its stop rule and what it writes do not count.
         seconds: of training, since all processes are there.
         trace: file to write.
-        tell: told "train" and the share that is done.
+        tell: told the share that is done.
         devices: that learn and act.
         cluster: of processes (None: threads).
 
@@ -101,7 +101,7 @@ def profile(
     with TemporaryDirectory() as folder:
         make = partial(traced_graph, cluster, Path(folder), seconds)
         run = (experiment, longest, cluster, devices)
-        counts, _ = trained(*run, lambda share: tell("train", share * longest / seconds), make)
+        counts, _ = trained(*run, lambda share: tell(share * longest / seconds), make)
         begin, threads = join(Path(folder), trace)
     before = [count for count in counts if count[0] < begin - began]
     return {

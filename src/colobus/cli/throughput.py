@@ -57,8 +57,8 @@ from colobus.training.topology import make_graph
 Work = Callable[[], int]
 """Does a piece of a stage; returns the steps in it."""
 
-Progress = Callable[[str, float], None]
-"""Takes the stage and the share of the whole that is done."""
+Progress = Callable[[float], None]
+"""Takes the share of the whole that is done."""
 
 AT_ONCE = 16
 """Vector steps in a piece of emulating or acting."""
@@ -72,10 +72,10 @@ SETTLED = 0.3
 
 def bench(
     experiment: Experiment,
-    seconds: float = 40.0,
-    tell: Progress = lambda _stage, _share: None,
-    cluster: Cluster | None = None,
-    devices: Devices | None = None,
+    seconds: float,
+    tell: Progress,
+    cluster: Cluster | None,
+    devices: Devices,
 ) -> dict[str, Any]:
     """Measure the limit, train, measure the limit again, and return rates and their ratio.
 
@@ -88,19 +88,17 @@ def bench(
     """
     keep_freed_memory()
     torch.set_num_threads(1)
-    placement = place(devices or Devices())
+    placement = place(devices)
     start = begin(experiment, open_games(experiment), placement.learn)
     prepare(placement, experiment.deterministic)
 
     def rates_now(first: float) -> dict[str, float]:
-        def told(stage: str, part: float) -> None:
-            tell(stage, first + 0.25 * part)
-
-        return stage_rates(experiment, start, seconds / 12, told, placement)
+        part = partial(stage_rates, experiment, start, seconds / 12)
+        return part(lambda share: tell(first + 0.25 * share), placement)
 
     before = rates_now(0.0)
     run = (experiment, seconds / 2, cluster, devices)
-    counts, waits = trained(*run, lambda part: tell("train", 0.25 + 0.5 * part))
+    counts, waits = trained(*run, lambda part: tell(0.25 + 0.5 * part))
     after = rates_now(0.75)
     rates = {name: (before[name] + after[name]) / 2 for name in before}
     limit = limit_of(rates, placement)
@@ -131,7 +129,7 @@ def trained(
     seconds: float,
     cluster: Cluster | None,
     devices: Devices | None,
-    tell: Callable[[float], None],
+    tell: Progress,
     make: Callable[..., RoleGraph] = make_graph,
 ) -> tuple[list[tuple[float, int]], dict[str, float]]:
     """Train for so long, into a folder that is deleted; return what was seen.
@@ -240,11 +238,11 @@ def stage_rates(
     rates = {}
     with ProcessPoolExecutor(cores, context, initializer=_begin, initargs=(ready,)) as pool:
         for done, stage in enumerate(host):
-            tell(stage, done / count)
+            tell(done / count)
             rate = partial(_rate, stage, experiment, start, seconds=seconds, device=CPU)
             rates[stage] = sum(pool.map(rate, range(cores)))
     for done, stage in enumerate(device_stages, len(host)):
-        tell(stage, done / count)
+        tell(done / count)
         device = placement.act if stage == "act" else placement.learn
         rates[stage] = _rate(stage, experiment, start, 0, seconds, device)
     return rates
