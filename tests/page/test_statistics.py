@@ -21,8 +21,7 @@ from colobus.report.statistics import (
     enough,
     improvement_interval,
     interquartile_mean,
-    mean_of_games,
-    median_of_games,
+    over_games,
     performance_profile,
     probability_of_improvement,
     profile_band,
@@ -79,8 +78,8 @@ def test_a_profile_is_the_mean_over_games_of_the_shares_above(
 def test_each_game_counts_once_in_the_median_and_the_mean() -> None:
     values = np.array([0.0, 1.0, 2.0, 5.0, 5.0, 50.0])
     games = np.array([0, 0, 0, 1, 1, 2])
-    assert median_of_games(values, games) == 5.0
-    assert mean_of_games(values, games) == pytest.approx(56 / 3)
+    assert over_games(np.median, values, games) == 5.0
+    assert over_games(np.mean, values, games) == pytest.approx(56 / 3)
 
 
 def test_runs_are_drawn_within_their_game() -> None:

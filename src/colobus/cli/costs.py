@@ -98,7 +98,11 @@ def measure_costs(
     keep_freed_memory()
     torch.set_num_threads(1)
     tell(0.0)
-    calls = measure_calls(seconds / 4)
+    with ExitStack() as stack:
+        OnRay().join_cluster(stack)
+        from colobus.runtime.ray.session import round_trips
+
+        trips = round_trips(CALLERS, seconds / 4, REPETITIONS)
     points, servers = [], []
     for repetition in range(REPETITIONS):
         for number, factor in enumerate(FACTORS):
@@ -115,20 +119,10 @@ def measure_costs(
         "machine": describe_machine(),
         "points": points,
         "servers": servers,
-        "calls": calls,
+        "calls": [calls_of(CALLERS, empty, byte) for empty, byte in trips],
     }
     file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
-
-
-def measure_calls(seconds: float) -> list[dict[str, float]]:
-    """Return what calls between processes of a Ray of this machine cost, for each repetition."""
-    with ExitStack() as stack:
-        OnRay().join_cluster(stack)
-        from colobus.runtime.ray.session import round_trips
-
-        trips = round_trips(CALLERS, seconds, REPETITIONS)
-    return [calls_of(CALLERS, empty, byte) for empty, byte in trips]
 
 
 def alone(experiment: Experiment, factor: float) -> Experiment:

@@ -208,11 +208,6 @@ class LiveGame:
         Image.fromarray(picture).save(file, "PNG", compress_level=1)
         return file.getvalue(), facts
 
-    def size(self, picture: Bytes) -> tuple[int, int]:
-        """Return the height and width in which a picture is shown."""
-        high, wide = self._screen.zoom or ATARI_ZOOM
-        return picture.shape[0] * high, picture.shape[1] * wide
-
     def _play(self) -> None:
         """Play games until closed; what goes wrong is told to those who ask."""
         try:
@@ -262,6 +257,8 @@ class LiveGame:
     def _tell(self, action: str, steps: int) -> None:
         """Count a picture, and wake those who wait for it. The lock is held."""
         assert self._picture is not None
+        height, width, _ = self._picture.shape
+        high, wide = self._screen.zoom or ATARI_ZOOM
         self._number += 1
         self._facts = {
             "number": self._number,
@@ -272,7 +269,7 @@ class LiveGame:
             "over": self._player.over,
             "person": self._person,
             "scores": self._scores,
-            "size": self.size(self._picture),
+            "size": (height * high, width * wide),  # in which it is shown
         }
         self._shared.notify_all()
 

@@ -23,8 +23,7 @@ from colobus.report.statistics import (
     enough,
     improvement_interval,
     interquartile_mean,
-    mean_of_games,
-    median_of_games,
+    over_games,
     performance_profile,
     plus_minus,
     probability_of_improvement,
@@ -69,11 +68,11 @@ SEED = 1
 """Of the bootstrap: the same runs give the same report."""
 
 
-def compose(results: Results, now: datetime | None = None) -> tuple[str, list[Block]]:
+def compose(results: Results) -> tuple[str, list[Block]]:
     """Return a report's title and blocks."""
     games = results.games
     title = games[0] if len(games) == 1 else f"{len(games)} games"
-    when = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
+    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     blocks: list[Block] = [
         Text(
             f"{count(len(results.runs), 'run')} in {count(len(games), 'game')}, "
@@ -191,8 +190,8 @@ def _intervals(groups: dict[str, dict[str, list[float]]]) -> list[Block]:
         random = np.random.default_rng(SEED)
         games = np.repeat(np.arange(len(scores)), [len(v) for v in scores.values()])
         iqm = bootstrap(interquartile_mean, scores, random)
-        mean = bootstrap(partial(mean_of_games, games=games), scores, random)
-        middle = bootstrap(partial(median_of_games, games=games), scores, random)
+        mean = bootstrap(partial(over_games, np.mean, games=games), scores, random)
+        middle = bootstrap(partial(over_games, np.median, games=games), scores, random)
         rows.append((name, str(len(scores)), *map(with_interval, (iqm, middle, mean))))
     said = (
         "Human-normalised, 1 being a human's, with 95 % intervals of the stratified bootstrap: "

@@ -57,14 +57,9 @@ def interquartile_mean(values: Sequence[float] | Vector) -> float:
     return float(ordered[cut : ordered.shape[-1] - cut].mean())
 
 
-def mean_of_games(values: Vector, games: NDArray[np.int64]) -> float:
-    """Return the mean over games of their means; ``games`` numbers each value's game."""
-    return float(np.mean(np.bincount(games, weights=values) / np.bincount(games)))
-
-
-def median_of_games(values: Vector, games: NDArray[np.int64]) -> float:
-    """Return the median over games of their means; ``games`` numbers each value's game."""
-    return float(np.median(np.bincount(games, weights=values) / np.bincount(games)))
+def over_games(average: Callable[[Vector], Any], values: Vector, games: NDArray[np.int64]) -> float:
+    """Return the average over games of their means; ``games`` numbers each value's game."""
+    return float(average(np.bincount(games, weights=values) / np.bincount(games)))
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -115,14 +110,12 @@ def probability_of_improvement(ours: Scores, others: Scores) -> float:
     return float(np.mean([np.mean(_wins(x[:, None], y[None, :])) for x, y in every]))
 
 
-def improvement_interval(
-    ours: Scores, others: Scores, random: np.random.Generator, samples: int = SAMPLES
-) -> Interval:
+def improvement_interval(ours: Scores, others: Scores, random: np.random.Generator) -> Interval:
     """Return the probability of improvement with its stratified bootstrap interval."""
     games = [game for game in ours if game in others]
-    again = np.zeros(samples)
+    again = np.zeros(SAMPLES)
     for game in games:
-        xs, ys = _again(ours[game], random, samples), _again(others[game], random, samples)
+        xs, ys = _again(ours[game], random, SAMPLES), _again(others[game], random, SAMPLES)
         again += np.mean(_wins(xs[:, :, None], ys[:, None, :]), axis=(1, 2)) / len(games)
     return Interval(probability_of_improvement(ours, others), *_percentiles(again))
 
@@ -136,12 +129,12 @@ def performance_profile(scores: Scores, levels: Sequence[float]) -> list[float]:
 
 
 def profile_band(
-    scores: Scores, levels: Sequence[float], random: np.random.Generator, samples: int = SAMPLES
+    scores: Scores, levels: Sequence[float], random: np.random.Generator
 ) -> tuple[list[float], list[float]]:
     """Return the pointwise stratified bootstrap interval of the profile at each level."""
-    again = np.zeros((samples, len(levels)))
+    again = np.zeros((SAMPLES, len(levels)))
     for values in scores.values():
-        above = _again(values, random, samples)[:, :, None] > np.asarray(levels)[None, None, :]
+        above = _again(values, random, SAMPLES)[:, :, None] > np.asarray(levels)[None, None, :]
         again += above.mean(axis=1) / len(scores)
     low, high = _percentiles(again)
     return low, high

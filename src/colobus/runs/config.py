@@ -98,16 +98,14 @@ def check_of(config: Config) -> Check:
 
 
 def _changed(settings: Any) -> dict[str, Any]:
-    """Return the settings that differ from the defaults, so that new ones change nothing."""
+    """Return the settings that differ from the defaults, so that new ones change nothing.
+
+    Whole numbers are floats: 1 for a float is read as 1.0 the next time.
+    """
     default = type(settings)()
     values = dataclasses.asdict(settings)
     changed = {name: value for name, value in values.items() if value != getattr(default, name)}
-    return {name: _as_read(value) for name, value in changed.items()}
-
-
-def _as_read(value: Any) -> Any:
-    """Return a value with whole numbers as floats: 1 for a float is read as 1.0 the next time."""
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return {name: float(v) if type(v) is int else v for name, v in changed.items()}
 
 
 def write_config(folder: Path, config: Config) -> None:

@@ -136,7 +136,8 @@ class Curve:
             if some:
                 self._gap = max(self._gap, (end - first) // self._kept)
             for at, line in _lines(file, first, end, self._gap if some else 0):
-                if self._is_due(at) and (row := _parse(line, at)):
+                is_due = not self._rows or at >= self._rows[-1].at + self._gap
+                if is_due and (row := _parse(line, at)):
                     self._append(row)
             for at, line in reversed([*_lines(file, max(first, end - TAIL), end, 0)][-3:]):
                 if row := _parse(line, at):  # the last line may be torn
@@ -145,9 +146,6 @@ class Curve:
                     break
         self._end = end
         return True
-
-    def _is_due(self, at: int) -> bool:
-        return not self._rows or at >= self._rows[-1].at + self._gap
 
     def _append(self, row: Row) -> None:
         self._drop_lost(row)

@@ -105,7 +105,9 @@ class RunFolder:
     def __init__(self, path: Path, name: str, kept: int = KEPT) -> None:
         self.path, self.name = path, name
         self.curve = Curve(path / METRICS, kept)
-        self._config = Cached(lambda: [path / CONFIG], _read_config)
+        self._config = Cached(
+            lambda: [path / CONFIG], lambda found: _read_json(found[0]) if found else {}
+        )
         self._events = Cached(lambda: [path / EVENTS], _read_events)
         self._evaluations = Cached(
             lambda: [*_files(path / EVALUATIONS, (".json",)), path / EVALUATION], read_evaluations
@@ -278,10 +280,6 @@ def _read_evaluation(path: Path) -> EvaluationFile | None:
         return found if all(abs(number) < LARGEST for number in numbers) else None
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return None
-
-
-def _read_config(paths: list[Path]) -> dict[str, Any]:
-    return _read_json(paths[0]) if paths else {}
 
 
 def _read_events(paths: list[Path]) -> list[dict[str, Any]]:
