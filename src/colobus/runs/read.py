@@ -6,15 +6,16 @@ not fail because of one of them. No file of an evaluation is ever overwritten.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from colobus.core.files import LARGEST, parse_lines, write_whole
+from colobus.core.errors import ColobusError
+from colobus.core.files import LARGEST, read_lines, read_object, write_whole
 from colobus.core.timing import bounding_stage
 from colobus.runs.curves import KEPT, Curve
 from colobus.runs.folder import (
@@ -34,7 +35,7 @@ LEARNING_SECONDS = 15.0
 """A run whose metrics were written within this time is learning."""
 
 MOST_BYTES = 4 << 20
-"""Of a file that is read whole; a longer one is left out."""
+"""Of a file of events that is read; a longer one is left out."""
 
 STAGE = re.compile(r"time_([a-z]+)_(.+)")
 """Names of the shares of a role's time in ``metrics.jsonl``."""
@@ -283,9 +284,10 @@ def _read_evaluation(path: Path) -> EvaluationFile | None:
 
 
 def _read_events(paths: list[Path]) -> list[dict[str, Any]]:
-    if not paths:
-        return []
-    rows = parse_lines(_read_bytes(paths[0]).decode("utf-8", errors="replace"))
+    rows: list[dict[str, Any]] = []
+    with suppress(OSError):
+        if paths and paths[0].stat().st_size <= MOST_BYTES:
+            rows = read_lines(paths[0])
     events = [flat(row) for row in rows if isinstance(row.get("event"), str)]
     return [{k: v for k, v in event.items() if _is_finite(v)} for event in events]
 
@@ -299,16 +301,9 @@ def _is_finite(value: Any) -> bool:
 def _read_json(path: Path) -> dict[str, Any]:
     """Return the object in a file; {} if there is none."""
     try:
-        return _dict(json.loads(_read_bytes(path)))
-    except (ValueError, RecursionError):
+        return read_object(path)
+    except (ColobusError, OSError):
         return {}
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes() if path.stat().st_size <= MOST_BYTES else b""
-    except OSError:
-        return b""
 
 
 def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
