@@ -23,7 +23,6 @@ from colobus.experiment.presets import PRESETS, preset
 from colobus.experiment.settings import Experiment
 from colobus.report.ledger import (
     REFERENCES,
-    LedgerLine,
     Suite,
     append,
     as_dict,
@@ -34,6 +33,7 @@ from colobus.report.ledger import (
     read_ledger,
     summarize,
 )
+from colobus.report.results import LedgerLine
 from colobus.roles.tracker import StopRule
 from colobus.training import run as training
 from helpers.launching import colobus, printed, refused, told

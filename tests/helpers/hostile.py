@@ -31,8 +31,9 @@ from colobus.nets.config import NetworkSettings
 from colobus.nets.network import InputStatistics
 from colobus.ops.flat import FlatParameters
 from colobus.ops.optimizers import Optimizer
-from colobus.report.ledger import LedgerLine, Suite, read_ledger, summarize
+from colobus.report.ledger import Suite, read_ledger, summarize
 from colobus.report.plots import line_of
+from colobus.report.results import LedgerLine
 from colobus.runs.config import Config, identity, read_config, write_config
 from colobus.runs.curves import read_metrics
 from colobus.runs.read import RunFolder

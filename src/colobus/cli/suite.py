@@ -21,7 +21,8 @@ from colobus.core.timing import clock
 if TYPE_CHECKING:
     from colobus.cli.display import Printer
     from colobus.evaluation.protocols import Evaluation
-    from colobus.report.ledger import LedgerLine, Suite
+    from colobus.report.ledger import Suite
+    from colobus.report.results import LedgerLine
     from colobus.training.tracking import TrackerName
 
 WIDTH = 120

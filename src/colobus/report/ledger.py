@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any
+from typing import Any
 
 from colobus.core.errors import ColobusError, nearest
-from colobus.core.fields import NUMBER, Range, hints_of, read
+from colobus.core.fields import hints_of, read
 from colobus.core.files import read_lines
 from colobus.core.timing import clock
 from colobus.envs.make import is_atari, known_games, parse_game
@@ -28,7 +28,7 @@ from colobus.evaluation.scores import COLUMNS, DECIDES, HARDLY_ABOVE, published,
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment
 from colobus.report.format import Table, as_csv
-from colobus.report.results import GameSummary, running_scores, seconds_above
+from colobus.report.results import GameSummary, LedgerLine, running_scores, seconds_above
 from colobus.runs.config import read_config
 from colobus.runs.curves import read_metrics
 from colobus.runs.folder import is_run, slug
@@ -92,26 +92,6 @@ class Suite:
                 raise ColobusError(
                     f"{folder} was begun with other settings; give those, or another --out"
                 )
-
-
-@dataclass(frozen=True)
-class LedgerLine:
-    """One line of the ledger: a finished (game, seed)."""
-
-    game: str
-    seed: Annotated[int, Range(0)]
-    settings: str  # `Suite.settings`
-    preset: str
-    protocol: str
-    episodes: Annotated[int, Range(0)]
-    score: Annotated[float, NUMBER]  # mean of the evaluation
-    standard_error: Annotated[float, NUMBER] | None  # None: of one game
-    human_normalised: Annotated[float, NUMBER] | None  # per cent; None: no published human
-    steps: Annotated[int, Range(0)]  # learned from
-    frames: Annotated[int, Range(0)]  # the same in emulator frames
-    seconds: Annotated[float, NUMBER] | None  # of training
-    passed: dict[str, Annotated[float, NUMBER]]  # seconds until a published score was passed
-    run: str
 
 
 def parse_games(words: str) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from colobus.core.errors import ColobusError, program
+from colobus.core.fields import NUMBER, Range
 from colobus.envs.api import GameSettings
 from colobus.envs.make import is_atari
 from colobus.evaluation.scores import normalised
@@ -68,22 +69,27 @@ class RunScore:
         return normalised(self.score, self.game, self.protocol == "human")
 
 
-class _Scored(Protocol):
-    """A run with a score: of a report, or of a suite's ledger; see `RunScore`."""
+@dataclass(frozen=True)
+class LedgerLine:
+    """One line of a suite's ledger: a finished (game, seed)."""
 
-    @property
-    def score(self) -> float: ...
-    @property
-    def standard_error(self) -> float | None: ...
-    @property
-    def human_normalised(self) -> float | None: ...
-    @property
-    def frames(self) -> int: ...
-    @property
-    def seconds(self) -> float | None: ...
+    game: str
+    seed: Annotated[int, Range(0)]
+    settings: str  # `colobus.report.ledger.Suite.settings`
+    preset: str
+    protocol: str
+    episodes: Annotated[int, Range(0)]
+    score: Annotated[float, NUMBER]  # mean of the evaluation
+    standard_error: Annotated[float, NUMBER] | None  # None: of one game
+    human_normalised: Annotated[float, NUMBER] | None  # per cent; None: no published human
+    steps: Annotated[int, Range(0)]  # learned from
+    frames: Annotated[int, Range(0)]  # the same in emulator frames
+    seconds: Annotated[float, NUMBER] | None  # of training
+    passed: dict[str, Annotated[float, NUMBER]]  # seconds until a published score was passed
+    run: str
 
 
-R = TypeVar("R", bound=_Scored)
+R = TypeVar("R", RunScore, LedgerLine)
 
 
 @dataclass(frozen=True)
