@@ -32,7 +32,6 @@ def draw_curve(folder: Path) -> Path:
     Raises:
         ColobusError: if the run has no metrics.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -46,7 +45,6 @@ def draw_curve(folder: Path) -> Path:
     run.refresh()
     apart = ConstrainedLayoutEngine(wspace=0.04)  # else the numbers of both axes touch
     figure = Figure(figsize=(11, 4.5), dpi=120, layout=apart)
-    FigureCanvasAgg(figure)
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
     for axes, along in ((by_steps, "steps"), (by_time, "minutes")):
         axes.plot(*line_of(run, along, "score", 2 * KEPT), color="tab:blue", linewidth=1.6)
@@ -355,13 +353,11 @@ def _figure(
 ) -> Iterator[tuple[Any, list[Any], Callable[[], str]]]:
     """Give a figure, its axes in one list, and what returns it as SVG once it is drawn."""
     import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     style = resources.files("colobus.report") / "report.mplstyle"  # names may have any letters
     with resources.as_file(style) as file, matplotlib.rc_context(fname=file):
         figure = Figure(figsize=(10, height), layout="constrained")
-        FigureCanvasSVG(figure)
         axes = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
         for one in axes:
             one.grid(axis="y", lw=0.8)
