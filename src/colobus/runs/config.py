@@ -142,26 +142,21 @@ def read_config(folder: Path, trust: bool = False, given: Collection[str] = ()) 
             wanted = str(version or "of a later version")[:40]
             raise ColobusError(f"it is of format {number}; read it with colobus {wanted}")
         data = data if number == FORMAT else of_format_1(data)
-        named = {name: data.get(name) for name in hints_of(Experiment)}
-        if names := code_in(named, given):
+        groups = hints_of(Experiment)
+        if names := code_in({name: data.get(name) for name in groups}, given):
             from colobus.core.trust import check_trusted
 
             check_trusted(names, trust)
-        return _config(data)
+        rest: Rest = read(Rest, {k: v for k, v in data.items() if k not in groups}, str)
+        known = {name: rest.about[name] for name in hints_of(AboutRun) if name in rest.about}
+        read(AboutRun, known, lambda name: f"about.{name}")
+        return Config(rest.name, _experiment(data), rest.actions, rest.about)
     except FileNotFoundError:
         raise ColobusError(f"{str(folder)!r} is no run: it has no config.json") from None
     except Untrusted as error:
         raise Untrusted(f"{path} {error}") from None
     except ColobusError as error:
         raise ColobusError(f"{path} cannot be read: {error}") from None
-
-
-def _config(data: State) -> Config:
-    groups = hints_of(Experiment)
-    rest: Rest = read(Rest, {k: v for k, v in data.items() if k not in groups}, str)
-    known = {name: rest.about[name] for name in hints_of(AboutRun) if name in rest.about}
-    read(AboutRun, known, lambda name: f"about.{name}")
-    return Config(rest.name, _experiment(data), rest.actions, rest.about)
 
 
 def of_format_1(data: dict[str, Any]) -> dict[str, Any]:
