@@ -201,13 +201,14 @@ def drawn(nodes: int) -> list[float]:
 
 
 def best_rate(nodes: int) -> float:
-    """Return the rate whose median of the seconds to the score, over the seeds, is smallest."""
+    """Return the rate with the smallest median of seconds to the score; a missing run has none."""
     every = rows("tuning", nodes)
-    if len(every) < len(DRAWS) * len(TUNING):
+    if not every:
         raise SystemExit(f"tune {nodes} nodes first")
 
     def seconds(lr: float) -> float:
-        return median(row["seconds"] or math.inf for row in every if row["lr"] == lr)
+        found = [row["seconds"] or math.inf for row in every if row["lr"] == lr]
+        return median(found + [math.inf] * (len(TUNING) - len(found)))
 
     return min(drawn(nodes), key=seconds)
 
