@@ -67,23 +67,6 @@ def test_every_row_is_played_and_learned_by_the_heads_of_its_agent(recurrent: st
                 torch.testing.assert_close(scores[row], want, rtol=1e-4, atol=1e-4)
 
 
-def test_what_one_agent_did_teaches_its_own_heads_only() -> None:
-    net, algorithm = net_of_two(), APPO(minibatch=LENGTH)
-    rng = np.random.default_rng(1)
-    batch = as_batch([random_trajectory(rng, games=2, length=LENGTH, stack=1)])
-    samples = algorithm.prepare(net, batch, algorithm.start())
-    for agent in (0, 1):
-        net.zero_grad(set_to_none=True)
-        minibatch = samples.select(torch.arange(agent * LENGTH, (agent + 1) * LENGTH))
-        algorithm.loss(net, minibatch, algorithm.start())[0].backward()
-        for name, parameter in net.named_parameters():
-            if "of_agent" in name:
-                moved = parameter.grad is not None and bool(parameter.grad.any())
-                assert moved == (f"of_agent.{agent}." in name), name
-            else:
-                assert parameter.grad is not None, name
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", [PAIR, SEPARATE], ids=["shared", "separate"])
 def test_two_agents_learn_evaluate_and_are_filmed(experiment: Any, tmp_path: Path) -> None:

@@ -6,18 +6,13 @@ learner takes that number for the value.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
-import colobus
 from colobus.algorithms.a3c import A3C
 from colobus.algorithms.action_values import PRIORITY_MIX
 from colobus.algorithms.api import Algorithm
@@ -31,7 +26,6 @@ from colobus.core.types import Episode, Trajectory
 from colobus.envs.gym import GymGames
 from colobus.nets.network import Network, NetworkSettings, Scratch
 from colobus.nets.observations import Observations
-from colobus.ops import returns
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.frame_ring import BufferShape
 from colobus.roles.replay.queue import as_batch
@@ -323,82 +317,3 @@ def test_a_vector_that_gives_no_last_observation_is_told() -> None:
     for one in sent:
         assert one.truncated.any()
         np.testing.assert_array_equal(one.mask, ~one.truncated)
-
-
-class Two(gymnasium.Env[Any, Any]):
-    """Two steps with rewards 1 and 5, which are cut off; it sees 2, 3 and 4."""
-
-    observation_space = spaces.Box(-9, 9, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        self.t = 0
-        return np.array([2.0], np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.t += 1
-        return np.array([2.0 + self.t], np.float32), [1.0, 5.0][self.t - 1], False, self.t == 2, {}
-
-
-@pytest.mark.parametrize("mode", [None, *AutoresetMode])
-def test_two_steps_by_hand(mode: AutoresetMode | None) -> None:
-    """V = 2, 3, 4: A1 = 5 + 0.9 * 4 - 3 and A0 = 1 + 0.9 * 3 - 2 + 0.9 * A1."""
-
-    def single() -> Any:
-        return Two()
-
-    def vector(num_envs: int) -> Any:
-        return SyncVectorEnv([Two] * num_envs, autoreset_mode=mode or AutoresetMode.SAME_STEP)
-
-    games = GymGames(name_of(vector if mode else single), SEEDS[:1])
-    shown, steps = [games.reset()], []
-    for _ in range(3):
-        steps.append(games.step(np.array([0])))
-        shown.append(steps[-1].frames)
-    values = torch.from_numpy(np.stack(shown, axis=1)[:, :, 0, 0])
-    rewards, terminated, truncated = (
-        torch.from_numpy(np.stack([getattr(step, name) for step in steps], axis=1))
-        for name in ("rewards", "terminated", "truncated")
-    )
-    found = returns.gae(rewards, values, terminated, truncated, 0.9, 1.0)
-    assert found.advantages[0].tolist() == pytest.approx([6.74, 5.6, 0.0])
-    two = returns.partial_n_step(rewards[:, :2], terminated[:, :2], truncated[:, :2], 0.9)
-    value = two.rewards[0] + two.discounts[0] * values[0, int(two.after[0])]
-    assert float(value) == pytest.approx(8.74)
-
-
-class Bandit(Two):
-    """One step, which is cut off: the action that it asks for is worth 1, the other -1."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        gymnasium.Env.reset(self, seed=seed)
-        self.wanted = int(self.np_random.integers(2))
-        return np.array([self.wanted, 1.0], np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        gained = 1.0 if int(action) == self.wanted else -1.0
-        return np.array([self.wanted, 1.0], np.float32), gained, False, True, {}
-
-
-def bandit() -> Any:
-    return Bandit()
-
-
-def foreign_bandit(num_envs: int) -> Any:
-    return Foreign(Bandit, num_envs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [bandit, foreign_bandit])
-def test_a_step_that_is_cut_off_can_be_all_there_is(make: Any, tmp_path: Path) -> None:
-    found = colobus.train(
-        make_env=make, out=tmp_path / "run", steps=12_000, seed=1, deterministic=True
-    )
-    assert found.score is not None
-    assert found.score > 0.9

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from colobus.algorithms.exploration import Exploration, Lasting, Player, Sampled
 from colobus.core.errors import ColobusError
 from colobus.core.types import Ints
 from colobus.evaluation.evaluator import evaluate
-from conftest import make_net
 from helpers.players import make_agent
 
 ROWS, A = 40_000, 5
@@ -51,30 +49,15 @@ def test_rows_explore_with_probability_epsilon_all_actions_alike(epsilon: float)
         np.testing.assert_allclose(chosen, 1 / A, atol=bound(1 / A, count))
 
 
-def test_exploring_takes_the_drawn_action_however_large_the_values_are() -> None:
-    noise = epsilon_noise((1000, A), 1.0, torch.Generator().manual_seed(4))
-    values = torch.randn(1000, A) * 1e30
-    assert torch.equal((values + noise).argmax(dim=1), noise.argmax(dim=1))
-
-
-def test_each_game_has_its_own_epsilon_and_steps_are_independent() -> None:
-    epsilons = torch.tensor([0.0, 0.5, 1.0])
-    noise = epsilon_noise((ROWS, 3, A), epsilons, torch.Generator().manual_seed(5))
-    explores = noise.isinf().any(dim=2).double()
-    found = explores.mean(dim=0).tolist()
-    assert (found[0], found[2]) == (0.0, 1.0)
-    assert found[1] == pytest.approx(0.5, abs=bound(0.5, ROWS))
-    both = (explores[1:, 1] * explores[:-1, 1]).mean().item()
-    assert both == pytest.approx(0.25, abs=bound(0.25, ROWS) * 1.5)
-
-
 NET: Any = None  # these explorations leave the network alone
 
 
-def rollout(exploration: Exploration, logits: torch.Tensor, seed: int, reward: float = 0.0) -> Any:
+def rollout(
+    exploration: Exploration, logits: torch.Tensor, seed: int, reward: float = 0.0, steps: int = 0
+) -> Any:
     """Play a rollout with logits [B, T, A]; return its actions [B, T] and what is recorded."""
     length = logits.shape[1]
-    exploration.begin(NET, length, 0, torch.Generator().manual_seed(seed))
+    exploration.begin(NET, length, steps, torch.Generator().manual_seed(seed))
     actions = torch.stack([exploration.choose(t, logits[:, t]) for t in range(length)], dim=1)
     rewards = np.full(actions.shape, reward, dtype=np.float32)
     return actions, exploration.end(logits, actions, rewards)
@@ -136,21 +119,6 @@ def test_games_are_held_only_while_an_actor_meets_no_reward_and_if_it_is_asked_f
     assert all(rollout(never, logits, n)[1].independent.all() for n in range(9))
     alone = Sampled(Player(0, 1, 1, 2), hold_after=1)
     assert all(rollout(alone, logits[:1], n)[1].independent.all() for n in range(9))
-
-
-def test_epsilon_greedy_takes_the_best_value_or_what_was_drawn() -> None:
-    games, actions, length = 50, 3, 200
-    player = Player(0, 1, games, actions)
-    exploration = EpsilonGreedy(player, falling(1.0, 0.2, 100, games))
-    exploration.begin(NET, length, 100, torch.Generator().manual_seed(3))
-    values = torch.randn(games, length, actions, generator=torch.Generator().manual_seed(4))
-    chosen = torch.stack([exploration.choose(t, values[:, t]) for t in range(length)], dim=1)
-    others = (chosen != values.argmax(dim=2)).double().mean().item()
-    want = 0.2 * 2 / 3
-    assert others == pytest.approx(want, abs=bound(want, games * length))
-    recorded = exploration.end(values, chosen, np.zeros((games, length), dtype=np.float32))
-    assert recorded.log_probs.shape == (games, length)
-    assert not recorded.log_probs.any()
 
 
 @pytest.mark.parametrize("longest", [1, 50])
@@ -301,41 +269,32 @@ def test_a_saved_state_that_cannot_be_is_refused(part: str, spoil: Callable[[Any
         made(0.5, 50).restore(saved | {part: spoil(saved[part])})
 
 
-def test_actions_of_one_step_are_plain_epsilon_greedy_and_keep_nothing() -> None:
-    player = Player(0, 1, 3, 2)
-    plain = epsilon_greedy(player, falling(1.0, 0.1, 10, 3), 1)
-    assert type(plain) is EpsilonGreedy
-    assert not isinstance(plain, Lasting)
-    assert isinstance(epsilon_greedy(player, falling(1.0, 0.1, 10, 3), 2), Lasting)
-
-
 DUELLING = DQN(duelling=True)
 LADDER = DQN(explore="ladder")
-STACKS = torch.randn(64, 3, 10, 5, generator=torch.Generator().manual_seed(6))
+PLAYER = Player(actor=1, actors=3, games=4, actions=3)
 
 
-def test_each_game_acts_with_its_own_epsilon() -> None:
+@pytest.mark.parametrize(
+    ("exploration", "epsilons"),
+    [
+        (LADDER.exploration(PLAYER), ladder(PLAYER, LADDER.ladder_base, LADDER.ladder_alpha)(0)),
+        (EpsilonGreedy(PLAYER, falling(1.0, 0.2, 100, 4)), torch.full((4,), 0.2)),
+    ],
+    ids=["ladder", "schedule"],
+)
+def test_each_game_acts_with_its_own_epsilon_in_each_step_anew(
+    exploration: Exploration, epsilons: torch.Tensor
+) -> None:
     """A random action is the best one, too, once in A times."""
-    count, games, actions = 4000, 4, 3
-    player = Player(actor=1, actors=3, games=games, actions=actions)
-    exploration = LADDER.exploration(player)
-    net: Any = None
-    exploration.begin(net, count, 0, torch.Generator().manual_seed(2))
-    best = torch.tensor([0.5, -1.0, 0.2]).expand(games, actions)
-    chosen = torch.stack([exploration.choose(t, best) for t in range(count)])
-    others = (chosen != 0).double().mean(dim=0).numpy()
-    epsilons = ladder(player, LADDER.ladder_base, LADDER.ladder_alpha)(0)
-    want = epsilons.double().numpy() * (actions - 1) / actions
-    assert (np.abs(others - want) < 5 * np.sqrt(want * (1 - want) / count)).all()
-    assert want[0] > 4 * want[-1]
-
-
-@pytest.mark.parametrize("algorithm", [DQN(), DUELLING])
-def test_acting_gives_the_values_of_actions(algorithm: DQN) -> None:
-    net = make_net(heads=partial(algorithm.heads, 3))
-    scores, state = algorithm.act(net, STACKS, None)
-    assert state is None
-    assert torch.equal(scores, net(STACKS)["q"])
+    values = torch.randn(4, 4000, 3, generator=torch.Generator().manual_seed(4))
+    chosen, recorded = rollout(exploration, values, seed=2, steps=100)
+    others = (chosen != values.argmax(dim=2)).double()
+    want = epsilons.double().numpy() * 2 / 3
+    for found, share in ((others, want), (others[:, 1:] * others[:, :-1], want**2)):
+        limit = 7 * np.sqrt(share * (1 - share) / 4000)  # seven standard deviations
+        assert (np.abs(found.mean(dim=1).numpy() - share) < limit).all()
+    assert recorded.log_probs.shape == chosen.shape
+    assert not recorded.log_probs.any()
 
 
 def test_an_agent_without_probabilities_cannot_sample() -> None:
@@ -364,7 +323,8 @@ def test_an_agent_plays_with_the_last_epsilon(changes: dict[str, Any], epsilon: 
     assert agent.epsilon == pytest.approx(epsilon)
     evaluation = evaluate(agent, episodes=2)
     assert f", epsilon-greedy {epsilon:.2g}, 3 actions" in evaluation.lines()[1]
-    assert evaluation.as_dict()["epsilon"] == agent.epsilon
+    assert (evaluation.policy, evaluation.as_dict()["epsilon"]) == ("epsilon", agent.epsilon)
+    assert evaluate(agent, "dba3c", episodes=2).as_dict()["epsilon"] is None  # it is greedy
     count = 40_000
     one = np.random.default_rng(0).integers(0, 256, (1, 4, 10, 5), dtype=np.uint8)
     seen = np.repeat(one, count, axis=0)
@@ -374,11 +334,3 @@ def test_an_agent_plays_with_the_last_epsilon(changes: dict[str, Any], epsilon: 
     for actions in (agent.act(seen), agent.act(seen, "epsilon")):
         found = np.bincount(actions, minlength=3) / count
         assert (np.abs(found - want) <= 5 * np.sqrt(want * (1 - want) / count)).all()
-
-
-def test_an_evaluation_is_epsilon_greedy_by_nature_and_says_so() -> None:
-    agent = make_agent(algorithm=DUELLING)
-    assert evaluate(agent, episodes=3).policy == agent.policy == "epsilon"
-    greedy = evaluate(agent, "dba3c", episodes=3)
-    assert (greedy.policy, greedy.as_dict()["epsilon"]) == ("greedy", None)
-    assert ", greedy policy, 3 actions" in greedy.lines()[1]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from colobus.core.checkpoint import newest_checkpoint
 from colobus.experiment.presets import PRESETS
 from colobus.roles.tracker import StopRule
 from colobus.training.run import train
@@ -41,9 +40,7 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_catch_is_learned(tmp_path: Path, way: str) -> None:
     experiment = replace(CATCH, deterministic="outlier" not in way, **WAYS[way])
-    result = learn(experiment, tmp_path / "run")
-    _, checkpoint, _ = newest_checkpoint(result.folder / "checkpoints")
-    assert checkpoint.steps == result.status.steps
+    learn(experiment, tmp_path / "run")
 
 
 SEVERAL: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ import torch
 from colobus.algorithms.batches import Minibatch
 from colobus.algorithms.pqn import PQN, Steps
 from colobus.core.errors import ColobusError
-from colobus.experiment.presets import PRESETS, preset
+from colobus.experiment.presets import PRESETS
 from colobus.nets.network import NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory, stand_in
@@ -73,14 +73,6 @@ def test_the_loss_is_half_the_mean_squared_error_of_steps_that_count() -> None:
 def test_a_minibatch_above_the_batch_is_refused() -> None:
     with pytest.raises(ColobusError, match="--minibatch 129: must not be above the batch of 128"):
         PQN(minibatch=129).check(128)
-
-
-def test_any_game_is_learned_by_the_family() -> None:
-    experiment, _ = preset("pqn-seaquest")
-    assert isinstance(experiment.algorithm, PQN)
-    assert (experiment.games.game, experiment.optimizer.optimizer) == ("seaquest", "radam")
-    assert experiment.network.layer_norm
-    assert not experiment.replay.capacity
 
 
 @pytest.mark.slow

@@ -74,27 +74,6 @@ def test_a_batch_is_evaluated_as_step_by_step(stack: int, size: int) -> None:
     torch.testing.assert_close(found.states.masked_fill(begins, 0.0), want, **tight)
 
 
-def test_a_batch_is_evaluated_with_other_parameters() -> None:
-    """As a network with those parameters does; the network's own stay as they are."""
-    net, other, batch = recurrent_net(), recurrent_net(), make_batch()
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    before = {name: p.clone() for name, p in net.named_parameters()}
-    observations = Observations(net, batch.frames, batch.ages)
-    given = {name: p.detach() for name, p in other.named_parameters()}
-    found = evaluate(net, observations, batch, 7, SEQUENCE, given)
-    want = evaluate(other, observations, batch, 7, SEQUENCE)
-    own = evaluate(net, observations, batch, 7, SEQUENCE)
-    for name, output in want.outputs.items():
-        torch.testing.assert_close(found.outputs[name], output, rtol=1e-5, atol=1e-5)
-        assert (found.outputs[name] - own.outputs[name]).abs().max() > 1e-2
-    assert found.states is not None
-    assert want.states is not None
-    torch.testing.assert_close(found.states, want.states, rtol=1e-5, atol=1e-5)
-    assert all(torch.equal(p, before[name]) for name, p in net.named_parameters())
-
-
 def test_every_minibatch_says_what_the_whole_batch_said() -> None:
     """At equal parameters a sequence from its state gives what the window gave."""
     net, batch = recurrent_net(), make_batch()

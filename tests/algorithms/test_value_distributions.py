@@ -56,7 +56,9 @@ def bins() -> list[tuple[float, float]]:
 
 
 def mean(form: str, outputs: Array) -> float:
-    """Return the value of a distribution."""
+    """Return the value of a distribution, or of a number."""
+    if form == "numbers":
+        return float(outputs)
     if form == "quantiles":
         return float(outputs.sum() / ATOMS)
     total, weights = 0.0, np.exp(outputs - outputs.max())
@@ -159,7 +161,7 @@ def test_discount_and_munchausen_may_change_over_steps_of_their_own() -> None:
     assert found == pytest.approx([7.75e-4, 0.85, 0.1125])
 
 
-@pytest.mark.parametrize("form", ["histograms", "quantiles"])
+@pytest.mark.parametrize("form", ["numbers", "histograms", "quantiles"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_actor_sees_the_means(name: str, form: Any) -> None:
     algorithm = replace(ALGORITHMS[name], values=form)
