@@ -91,17 +91,6 @@ def test_a_frame_shrunk_by_maximum_keeps_the_brightest_of_four_pixels(colour: bo
     compare(small, 7, 20)
 
 
-@pytest.mark.parametrize("fire", [True, False])
-def test_the_ball_of_breakout_is_served_by_fire_at_reset_alone(fire: bool) -> None:
-    """Without the ball in play nothing but NOOP changes a pixel of Breakout."""
-    settings = GameSettings(game="breakout", size=84, noop_max=0, fire_at_reset=fire)
-    for frames in (
-        [game.reset()[0], *(game.step(np.array([0])).frames[0] for _ in range(30))]
-        for game in [AtariGames(settings, np.array([5]))]
-    ):
-        assert (np.ptp(np.stack(frames), axis=0).max() > 0) == fire
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fire", [True, False])
 @pytest.mark.parametrize("noop_max", [0, 1, 30])
@@ -161,24 +150,6 @@ def test_a_colour_frame_is_red_over_green_over_blue() -> None:
     red, green, blue = (np.stack(frames).reshape(-1, 3, 42, 42)[:, i].astype(int) for i in range(3))
     assert np.abs(red - blue).mean() > 20  # so a mixed order would be seen
     assert np.abs(green - blue).mean() > 5
-
-
-def test_pictures_may_be_kept() -> None:
-    """Every picture is an array of its own, not a view of a buffer that is written again."""
-    game = AleGame(GameSettings(game="breakout"), 5)
-    kept: list[Bytes] = []
-    copies: list[bytes] = []
-
-    def watch(picture: Bytes) -> None:
-        kept.append(picture)
-        copies.append(picture.tobytes())
-
-    game.reset(watch)
-    for t in range(30):
-        game.step(t % game.actions, watch)
-    assert len(kept) == 1 + 4 * 30
-    assert [picture.tobytes() for picture in kept] == copies
-    assert len(set(copies)) > 20
 
 
 def test_a_game_that_is_over_must_be_reset() -> None:

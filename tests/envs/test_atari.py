@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -24,51 +23,36 @@ SEEDS = game_seeds(1, "test", 3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("life_loss_ends", [False, True])
-def test_a_lost_life_is_not_a_lost_game(life_loss_ends: bool) -> None:
+@pytest.mark.parametrize(("ends", "fires"), [(False, True), (True, True), (False, False)])
+def test_a_lost_life_is_not_a_lost_game(ends: bool, fires: bool) -> None:
     """Breakout has five lives; only the emulator's count of frames says that a game is over."""
-    games = AtariGames(replace(BREAKOUT, life_loss_ends=life_loss_ends), SEEDS)
+    settings = replace(BREAKOUT, life_loss_ends=ends, fire_on_life_loss=fires)
+    games = AtariGames(settings, SEEDS)
     ale = raw_vector(BREAKOUT, len(SEEDS), 1)
     fire = list(ale.get_action_set()).index(Action.FIRE)
     games.reset()
     _, info = ale.reset(np.arange(len(SEEDS)), SEEDS)
-    lives, frame, must_fire = info["lives"].copy(), info["episode_frame_number"].copy(), None
+    lives, frame = info["lives"].copy(), info["episode_frame_number"].copy()
+    lost = np.zeros(len(SEEDS), dtype=bool)
     rng = np.random.default_rng(1)
     lost_lives, lost_games = 0, 0
     for _ in range(450):
         actions = rng.integers(games.actions, size=len(SEEDS))
         step = games.step(actions)
-        expected = np.zeros(len(SEEDS), dtype=bool) if must_fire is None else must_fire
-        np.testing.assert_array_equal(step.forced, expected)
+        np.testing.assert_array_equal(step.forced, lost & fires)
         _, rewards, terminated, _, info = raw_step(ale, np.where(step.forced, fire, actions))
         over = info["episode_frame_number"] < frame
         np.testing.assert_array_equal(step.over, over)
         np.testing.assert_array_equal(step.over, terminated)
-        must_fire = (info["lives"] < lives) & ~over
-        np.testing.assert_array_equal(step.terminated, over | must_fire if life_loss_ends else over)
+        lost = (info["lives"] < lives) & ~over
+        np.testing.assert_array_equal(step.terminated, over | lost & ends)
         np.testing.assert_array_equal(step.rewards, rewards)
         assert not step.truncated.any()
         lives, frame = info["lives"].copy(), info["episode_frame_number"].copy()
-        lost_lives += int(must_fire.sum())
+        lost_lives += int(lost.sum())
         lost_games += int(over.sum())
     assert lost_games >= 3
     assert lost_lives >= 4 * lost_games
-
-
-@pytest.mark.slow
-def test_no_fire_where_it_is_not_wanted() -> None:
-    games = AtariGames(replace(BREAKOUT, fire_on_life_loss=False), SEEDS[:1])
-    ale = raw_vector(BREAKOUT, 1, 1)
-    games.reset()
-    ale.reset(np.arange(1), SEEDS[:1])
-    rng = np.random.default_rng(1)
-    lives, lost = 5, 0
-    for action in rng.integers(games.actions, size=(200, 1)):
-        assert not games.step(action).forced[0]
-        left = int(raw_step(ale, action)[-1]["lives"][0])
-        lost += left < lives
-        lives = left
-    assert lost >= 2
 
 
 @pytest.mark.slow
@@ -156,29 +140,6 @@ def test_a_life_lost_at_the_frame_limit_ends_the_return(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_colour_changes_the_frames_and_nothing_else() -> None:
-    """The grey planes are what the colour planes come to, to rounding; the games are the same."""
-    grey, colour = (make_games(replace(BREAKOUT, colour=c), SEEDS) for c in (False, True))
-    assert (grey.frame_shape, colour.frame_shape) == ((42, 42), (126, 42))
-    frames = [(grey.reset(), colour.reset())]
-    rng = np.random.default_rng(0)
-    for actions in rng.integers(4, size=(300, 3)):
-        one, other = grey.step(actions), colour.step(actions)
-        for a, b in zip(one[1:], other[1:], strict=True):
-            np.testing.assert_array_equal(a, b)
-        frames.append((one.frames, other.frames))
-    greys, colours = (np.stack(kind) for kind in zip(*frames, strict=True))
-    assert (colours.shape, colours.dtype) == ((301, 3, 126, 42), np.dtype(np.uint8))
-    assert other.frames.flags.c_contiguous
-    planes = colours.reshape(301, 3, 3, 42, 42)
-    luma = np.einsum("c,tbchw->tbhw", np.array([0.299, 0.587, 0.114]), planes)
-    assert np.abs(luma - greys).mean() < 0.5
-    assert (
-        np.quantile(np.abs(luma - greys), 0.99) < 3
-    )  # a maximum in each colour is no maximum grey
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("colour", [False, True])
 def test_steps_may_be_kept(colour: bool) -> None:
     """No array of a step is a view of a buffer that a later step writes again."""
@@ -212,23 +173,10 @@ def test_a_seed_gives_the_same_games_whatever_else_is_played() -> None:
             np.testing.assert_array_equal(getattr(ours, name)[1], getattr(theirs, name)[0])
 
 
-ACTORS, GAMES = 4, 5
-
-
-def first_frames(seeds: Ints) -> Bytes:
-    return AtariGames(GameSettings(game="freeway", size=84), seeds).reset()
-
-
-def shared(a: Bytes, b: Bytes) -> int:
-    """Return how many games of ``a`` begin as some game of ``b`` does."""
-    others = {frame.tobytes() for frame in b}
-    return sum(frame.tobytes() in others for frame in a)
-
-
 def test_seeds_are_in_range_and_all_different() -> None:
     seeds = np.concatenate(
         [
-            game_seeds(seed, role, GAMES, *numbers)
+            game_seeds(seed, role, 5, *numbers)
             for seed in (0, 1, 2, 5)
             for role in ("games", "random", "evaluation", "film")
             for numbers in ((), *[(i, e, r) for i in range(4) for e in (0, 1) for r in (0, 1)])
@@ -237,22 +185,8 @@ def test_seeds_are_in_range_and_all_different() -> None:
     assert seeds.dtype == np.int64
     assert seeds.min() >= 1
     assert seeds.max() <= 2**31 - 2
-    assert len(np.unique(seeds)) == len(seeds)
+    assert np.diff(np.sort(seeds)).min() > 100  # neither equal nor neighbours
     np.testing.assert_array_equal(game_seeds(1, "games", 8, 2), game_seeds(1, "games", 8, 2))
-
-
-@pytest.mark.slow
-def test_no_two_actors_have_a_common_first_stack() -> None:
-    """A game of Freeway begins in one of 30 ways (its no-ops), so single games may meet.
-
-    What must not happen is that actors begin together: in each place another way.
-    """
-    frames = [first_frames(game_seeds(1, "games", GAMES, i, 0, 0)) for i in range(ACTORS)]
-    met = 0
-    for a, b in combinations(frames, 2):
-        assert sum(np.array_equal(x, y) for x, y in zip(a, b, strict=True)) <= 1
-        met += shared(a, b)
-    assert met < 10  # of 6 pairs x 5 games; 4.6 is expected by chance, 24 with neighbouring seeds
 
 
 def frame(value: int) -> Bytes:

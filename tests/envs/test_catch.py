@@ -7,7 +7,7 @@ import numpy as np
 from colobus.core.types import Bytes, Ints
 from colobus.envs.api import GameSettings
 from colobus.envs.catch import COLUMNS, LIT, OTHERS, OWN, ROWS, CatchGames, CatchPairGames
-from colobus.envs.make import agents, make_games, planes
+from colobus.envs.make import agents, make_games
 
 
 def ball(frame: Bytes) -> tuple[int, int]:
@@ -65,21 +65,6 @@ def test_balls_fall_anywhere() -> None:
     counts = np.bincount(columns, minlength=5)
     expected = len(columns) / 5
     assert ((counts - expected) ** 2 / expected).sum() < 18.5  # chi-square, 4 degrees, 99.9 %
-
-
-def test_seeds_decide() -> None:
-    first = CatchGames(np.arange(1, 65)).reset()
-    np.testing.assert_array_equal(CatchGames(np.arange(1, 65)).reset(), first)
-    assert not np.array_equal(CatchGames(np.arange(2, 66)).reset(), first)
-
-
-def test_catch_is_grey_and_its_actions_have_names() -> None:
-    settings = GameSettings(game="catch", size=10, colour=True)
-    games = make_games(settings, np.arange(1, 5))
-    assert games.reset().shape == (4, 10, 5)
-    assert (games.frame_shape, planes(settings)) == ((10, 5), 1)
-    assert games.action_names == ("LEFT", "STAY", "RIGHT")
-    assert [planes(GameSettings(colour=colour)) for colour in (False, True)] == [1, 3]
 
 
 def test_the_dark_catch_shows_the_ball_three_times_and_then_lets_the_paddle_move() -> None:

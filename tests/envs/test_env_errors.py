@@ -113,12 +113,10 @@ def test_wrong_beginnings_and_steps_are_one_line(where: str, found: Any, said: s
         step(0, [0, 0]),
         step(0, np.zeros(2)),
         step(1, np.array([1.0])),
-        step(1, np.float64(1)),
         step(1, 1),
         step(1, True),
         step(2, np.bool_(False)),
         step(2, 0),
-        step(3, np.array(False)),
         step(3, np.array([False])),
     ],
 )
@@ -269,16 +267,26 @@ def test_what_cannot_be_made_is_one_line() -> None:
         kind = type("OldEnv", (), {"__module__": "gym.core"})
         return kind()
 
+    def three() -> int:
+        return 3
+
+    def vector() -> Any:
+        return gym_toys.same_step(2)
+
+    def too_many(num_envs: int) -> Any:
+        return gym_toys.same_step(num_envs + 1)
+
     for make, said in (
-        (
-            needs,
-            r"cannot be made: TypeError .*needs.* missing 1 .*\(at single.py:\d+\)$",
-        ),
+        (three, "returned int, not a gymnasium Env"),
+        (vector, "one that takes num_envs returns a VectorEnv"),
+        (needs, r"cannot be made: TypeError .*needs.* missing 1 .*\(at single.py:\d+\)$"),
         (exits, r"cannot be made: SystemExit no licence \(at test_env_errors.py:\d+\)$"),
         (old, r"returned OldEnv of gym, not a gymnasium Env; the old gym is not Gymnasium: wrap"),
     ):
         with pytest.raises(ColobusError, match=said):
             fit(name_of(make))
+    with pytest.raises(ColobusError, match="was asked for 2 games and made 3"):
+        play(too_many)
 
 
 def test_a_mask_that_comes_later_is_refused_and_none_is_none() -> None:

@@ -9,7 +9,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from colobus.core.errors import ColobusError
 from colobus.core.functions import MakeEnv, NoPictures, name_of
@@ -18,16 +17,17 @@ from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings
 from colobus.envs.gym import GymGames
 from colobus.envs.make import parse_game
+from colobus.envs.playing import make_env
 from colobus.envs.single import fit
 from conftest import stand_in
 from helpers import gym_toys
 
-COUNT, STEPS = 3, 60
+COUNT = 3
 SEEDS: Ints = np.array([11, 12, 13])
 
 
-def games_of(make_env: MakeEnv, count: int = COUNT) -> GymGames:
-    return GymGames(name_of(make_env), SEEDS[:count])
+def games_of(make: MakeEnv, count: int = COUNT) -> GymGames:
+    return GymGames(name_of(make), SEEDS[:count])
 
 
 def test_the_first_frames_are_those_of_the_seeds() -> None:
@@ -120,24 +120,6 @@ def test_names_of_environments() -> None:
         assert "\n" not in str(error.value)
 
 
-def test_what_a_function_of_the_user_returns_is_checked() -> None:
-    def three() -> int:
-        return 3
-
-    def vector() -> Any:
-        return gym_toys.same_step(2)
-
-    def too_many(num_envs: int) -> Any:
-        return gym_toys.same_step(num_envs + 1)
-
-    with pytest.raises(ColobusError, match="returned int, not a gymnasium Env"):
-        fit(name_of(three))
-    with pytest.raises(ColobusError, match="one that takes num_envs returns a VectorEnv"):
-        fit(name_of(vector))
-    with pytest.raises(ColobusError, match="was asked for 3 games and made 4"):
-        games_of(too_many)
-
-
 def test_an_environment_without_pictures_says_so() -> None:
     with pytest.raises(NoPictures, match="let its function take render_mode"):
         GymGames(name_of(gym_toys.silent_walk), SEEDS[:1], pictures=True)
@@ -151,29 +133,14 @@ def test_an_environment_without_pictures_says_so() -> None:
     assert (games.picture()[0, :3, 0].tolist(), games.rate) == ([200, 0, 0], 10)
 
 
-gymnasium.register_envs(ale_py)
-
-# Gymnasium calls every environment but the newest version out of date, in a warning
-OLD_NAME = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
-NAMES = ["ALE/Pong-v5", pytest.param("PongNoFrameskip-v4", marks=OLD_NAME)]
-
-
-def make(name: str, **arguments: Any) -> Any:
-    """Return the environment as its documentation says to preprocess it."""
-    env = gymnasium.make(name, frameskip=1, **arguments)
-    env = AtariPreprocessing(env, noop_max=0, screen_size=42)
-    return FrameStackObservation(env, stack_size=4, padding_type="zero")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_frames_equal_ours_for_the_same_actions(name: str) -> None:
-    """From one state of the emulator, through 200 steps of the same actions."""
+def test_frames_of_gymnasiums_wrappers_equal_ours_for_the_same_actions() -> None:
+    """From one state of the emulator, through 200 steps, in the environment of a trained agent."""
     settings = GameSettings(game="pong")
-    game = AleGame(settings, 3)
+    game, env = AleGame(settings, 3), make_env(settings, 4)
     game.reset()
-    env = make(name, repeat_action_probability=0.0)
     env.reset(seed=1)
-    env.unwrapped.restore_state(ale_py.ALEState(game.save()))
+    emulator: Any = env.unwrapped
+    emulator.restore_state(ale_py.ALEState(game.save()))
     rng = np.random.default_rng(0)
     rewards = 0.0
     ours = []
@@ -188,16 +155,6 @@ def test_frames_equal_ours_for_the_same_actions(name: str) -> None:
         assert (reward, terminated, truncated) == (step.reward, step.terminated, False)
         rewards += abs(step.reward)
     assert rewards >= 3
-    env.close()
-
-
-def test_first_stack_is_black_but_for_its_newest_frame() -> None:
-    """Ms. Pac-Man has no FIRE, so both begin with the bare reset."""
-    game = AleGame(GameSettings(game="ms_pacman", noop_max=0), 1)
-    env = make("ALE/MsPacman-v5", repeat_action_probability=0.0)
-    stack, _ = env.reset(seed=1)
-    assert not stack[:3].any()
-    np.testing.assert_array_equal(stack[3], game.reset())
     env.close()
 
 
@@ -224,11 +181,3 @@ def test_a_picture_ends_with_rows_of_its_mask() -> None:
     frame = games.step(np.array([2])).frames[0]
     assert frame[:12].tolist() == [[25] * 6] * 12
     assert frame[12].tolist() == [0, 1, 0, 1, 0, 0]
-
-
-def test_taxi_has_masks_in_its_infos() -> None:
-    games = GymGames("Taxi-v4", np.array([3]))
-    frame = games.reset()
-    env = gymnasium.make("Taxi-v4")
-    _, info = env.reset(seed=3)
-    assert frame[0, 0, 500:].tolist() == info["action_mask"].tolist()

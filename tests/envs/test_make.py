@@ -23,7 +23,6 @@ from colobus.envs.make import (
 from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.protocols import PROTOCOLS
 from colobus.experiment.check import check
-from colobus.experiment.presets import preset
 from helpers.players import make_agent, make_experiment
 
 
@@ -81,7 +80,7 @@ def test_a_new_environment_is_evaluated(coin: GameSettings) -> None:
 
 def test_actions_and_frames_are_those_of_the_games() -> None:
     for settings in (
-        GameSettings(game="catch", size=10),
+        GameSettings(game="catch", size=10, colour=True),  # it stays grey
         GameSettings(size=84, colour=True),
         GameSettings(game="breakout", full_actions=True),
     ):
@@ -107,11 +106,9 @@ def test_actions_and_frames_are_those_of_the_games() -> None:
         ("BreakoutDeterministic-v4", "breakout", 0.0, None),
         ("PongNoFrameskip-v0", "pong", 0.25, "1"),
         ("PongNoFrameskip-v4", "pong", 0.0, "1"),
-        ("MsPacmanNoFrameskip-v4", "ms_pacman", 0.0, "1"),
         ("ALE/Pong-v5", "pong", 0.25, None),
         ("ALE/SpaceInvaders-v5", "space_invaders", 0.25, None),
         ("ale_py:ALE/Pong-v5", "pong", 0.25, None),
-        ("ale_py:ALE/SpaceInvaders-v5", "space_invaders", 0.25, None),
         ("ale_py.env:ALE/Breakout-v5", "breakout", 0.25, None),
         ("gymnasium:ALE/Pong-v5", "pong", 0.25, None),
         ("gym:PongNoFrameskip-v4", "pong", 0.0, "1"),
@@ -171,11 +168,3 @@ def test_known_games_are_the_emulators_and_catch() -> None:
     assert len(games) == len(set(games)) > 60
     assert {"pong", "breakout", "montezuma_revenge", "video_pinball"} < set(games)
     assert all(parse_game(game).game == game for game in games)
-
-
-def test_the_published_preset_of_dba3c_plays_as_gyms_v0() -> None:
-    """Sticky actions with 0.25, and no FIRE but the agent's own."""
-    games = preset("dba3c-breakout-paper")[0].games
-    assert games.sticky == parse_game("Breakout-v0").sticky == 0.25
-    assert not games.fire_at_reset
-    assert not games.fire_on_life_loss
