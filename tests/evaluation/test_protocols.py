@@ -46,11 +46,6 @@ def test_dba3c_is_greedy_with_a_guard_and_40_000_actions() -> None:
     assert {(other.policy, other.stuck) for other in others} == {(None, None)}
 
 
-def test_a_frame_limit_alone_suits_catch() -> None:
-    played = PROTOCOLS["dba3c"].settings(CATCH)
-    assert (played.game, played.max_frames) == ("catch", 160_000)
-
-
 FOUR = ("NOOP", "FIRE", "RIGHT", "LEFT")
 TWO = [PlayedGame(1.0, 10, False), PlayedGame(4.0, 20, True)]
 

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ale_py import ALEState
 from safetensors.numpy import load, save
 
-from colobus.algorithms.dqn import DQN
 from colobus.core.errors import ColobusError
 from colobus.envs.ale import FIRE, AleGame
 from colobus.envs.api import GameSettings
@@ -30,7 +28,7 @@ from colobus.evaluation.start_states import (
     write_starts,
 )
 from helpers.launching import printed, refused, told
-from helpers.players import CATCH, Clock, Scripted, Waiting, make_agent, played_by_hand, write_run
+from helpers.players import CATCH, Clock, Scripted, make_agent, played_by_hand, write_run
 
 pytestmark = pytest.mark.slow
 
@@ -77,18 +75,6 @@ def test_the_seed_decides_the_starts(seaquest: StartStates) -> None:
     np.testing.assert_array_equal(again.actions, seaquest.actions[:3])
     other = make_starts(make_agent(SEAQUEST), "runs/some", count=3, seed=4)
     assert other.states != again.states
-
-
-def test_any_agent_makes_starts_and_its_policy_is_named(
-    seaquest: StartStates, tmp_path: Path
-) -> None:
-    agent = make_agent(SEAQUEST, algorithm=DQN())  # knows no probabilities
-    got = make_starts(agent, "runs/some", count=2, seed=3)
-    assert got.about["made_by"]["policy"] == "epsilon"
-    assert "(epsilon policy, seed 3, " in summary_line(
-        write_starts(tmp_path / "a.starts", got).summary()
-    )
-    assert got.states != seaquest.states[:2]
 
 
 def test_a_file_gives_back_every_bit(seaquest: StartStates, tmp_path: Path) -> None:
@@ -195,25 +181,6 @@ def test_each_start_is_played_once_and_only_later_rewards_count(
         assert got.lengths[game] == -(-(1400 - seaquest.frames[game]) // 4)
     twice = evaluate(agent, "human", episodes=19, starts=seaquest)
     assert list(twice.games) == [*wanted, *wanted, *wanted[:3]]
-
-
-def test_rewards_before_a_start_do_not_count() -> None:
-    """A Pong that lost 20 points before its start has -1 after it, if the last point is lost."""
-    pong = GameSettings(game="pong")
-    game = AleGame(replace(pong, noop_max=0), 1)
-    game.reset()
-    lost = 0.0
-    while lost > -20:
-        lost += game.step(0).reward
-    while True:  # a start after the 20th point
-        state = game.save()
-        if not any(game.step(0).reward for _ in range(HISTORY)):
-            break
-    about = {"game": "pong", "made_by": {}}
-    actions = np.zeros((1, HISTORY), dtype=np.int64)
-    frames = int(ALEState(state).getEpisodeFrameNumber()) + 4 * HISTORY
-    starts = StartStates((state,), actions, np.array([frames]), about)
-    assert evaluate(Waiting(pong), "human", starts=starts).scores == [-1.0]
 
 
 def test_the_protocol_names_the_file_and_what_it_is(seaquest: StartStates, tmp_path: Path) -> None:

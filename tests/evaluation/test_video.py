@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from colobus.core.checkpoint import (
 )
 from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds
-from colobus.core.types import Bytes, Ints
+from colobus.core.types import Bytes
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings
 from colobus.evaluation.films.grid import GAP, HOLD, MOST, Cell, caption, record_grid
@@ -115,31 +114,6 @@ def test_several_games_of_catch_are_scored_together(tmp_path: Path) -> None:
     assert len(pictures) == 39
     one = record(Catcher(), tmp_path / "b.gif", seconds=6.0)
     assert (one.games, one.steps) == (1, 9)
-
-
-def test_a_colour_agent_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The film is that of the game which its actions, taken from colour stacks, make."""
-    agent = make_agent(GameSettings(game="breakout", colour=True))
-    chosen: list[Ints] = []
-    act = agent.act
-
-    def remember(observations: Bytes, *rest: Any, state: Any) -> Any:
-        assert observations.shape == (1, 4, 126, 42)
-        actions, state = act(observations, *rest, state=state)
-        chosen.append(actions[0])
-        return actions, state
-
-    monkeypatch.setattr(agent, "act", remember)
-    film = record(agent, tmp_path / "a.gif", seconds=2.0)
-    assert film.steps == len(chosen) == 30
-    assert len({int(action) for action in chosen}) > 1
-    game = AleGame(agent.games, int(game_seeds(1, "film", 1)[0]))
-    shown: list[Bytes] = []
-    game.reset(shown.append)
-    for action in chosen:
-        game.step(int(action), shown.append)
-    pictures, _ = decoded(film.path)
-    np.testing.assert_array_equal(pictures, enlarged(shown))
 
 
 @pytest.mark.slow
