@@ -122,10 +122,7 @@ def test_a_seed_gives_the_same_pong_run_bit_for_bit(tmp_path: Path, precision: A
         train(replace(experiment, seed=seed), tmp_path / name, log=lambda line: None)
     assert_same_run(tmp_path / "one", tmp_path / "two")
     (one, lines), (third, third_lines) = (finished(tmp_path / name) for name in ("one", "three"))
-    assert one.version == Version(0, 10)
-    assert one.steps == 64 + 10 * 64
-    groups = {name.split("/")[0] for name in one.tensors}
-    assert groups == {"parameter", "optimizer", "aux", "input", "play"}
+    assert (one.version, one.steps) == (Version(0, 10), 64 + 10 * 64)
     assert [line["version"] for line in lines] == [10]
     assert lines[-1]["games"] > 0
     for name, tensor in one.group("parameter").items():
@@ -266,15 +263,6 @@ def test_free_runs_are_not_much_further_behind_than_the_interval() -> None:
     result = threads(replace(every(5), deterministic=False))
     assert result.status.lag[2] <= 12.0  # whatever the order in which two actors come
     assert result.version.number >= 14
-
-
-@pytest.mark.slow
-def test_a_saved_run_holds_the_newest_version_with_its_optimizer() -> None:
-    """Version 14 was never published: what is left is that of a run with the same rounds."""
-    one, two = inline(every(9)), inline(every(9, servers=3))
-    assert one.version.number == 14
-    assert torch.equal(one.parameters, two.parameters)
-    assert equal(one.optimizer, two.optimizer)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -39,17 +38,6 @@ def test_a_run_that_is_alive_is_not_resumed_nor_begun_again(tmp_path: Path) -> N
     assert not (run / "lock").exists()
     steps = complete(run)[-1]["steps"] + 1000
     assert colobus("train", "--resume", run, "--no-finish", "--steps", steps)[0] == 0
-
-
-@pytest.mark.processes
-def test_two_runs_that_begin_at_once_in_one_folder_are_one(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    both = [start(*CATCH, "--out", run, "--steps", 3000) for _ in range(2)]
-    ends = [finish(process) for process in both]
-    assert sorted(code for code, _, _ in ends) == [0, 2]
-    (err,) = (err for code, _, err in ends if code == 2)
-    assert re.match(r"colobus: (the run \S+ is in use by|--out \S+: the folder is not empty)", err)
-    assert complete(run)[-1]["steps"] >= 3000
 
 
 def test_what_was_written_before_a_run_began_is_deleted_but_never_a_checkpoint(
@@ -135,13 +123,3 @@ def test_a_suite_is_not_begun_twice_and_leaves_the_others_run_alone(tmp_path: Pa
         assert code == 2
         assert "the run " in err
         assert (young / "config.json").exists()
-
-
-@pytest.mark.processes
-def test_the_ledger_is_read_again_once_it_is_ours(tmp_path: Path) -> None:
-    out = tmp_path / "suite"
-    words = ("suite", "catch", "--preset", "catch", "--protocol", "training", "--episodes", 2)
-    both = [start(*words, "--steps", 3000, "--out", out) for _ in range(2)]
-    assert sorted(finish(process)[0] for process in both) in ([0, 2], [0, 0])
-    lines = (out / "suite.jsonl").read_text().splitlines()
-    assert [json.loads(line)["game"] for line in lines] == ["catch"]

@@ -21,8 +21,9 @@ from colobus.ops.flat import Layout
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.runs.config import Config, check_of, identity, read_config, write_config
 from colobus.training.run import train
-from colobus.training.start import begin_again, make_network
+from colobus.training.start import begin, begin_again, make_network
 from colobus.training.topology import make_graph
+from colobus.training.warm import read_weights
 from conftest import catch, reshaped, tuned
 from helpers.launching import CATCH, colobus, complete, finish, printed, refused, start, wait_until
 
@@ -63,32 +64,6 @@ def test_steps_versions_and_metrics_go_on_and_the_epoch_is_raised(run: Path) -> 
     now = (run / "metrics.jsonl").read_text().splitlines()
     assert now[: len(lines)] == lines
     assert json.loads(now[len(lines)])["steps"] == before["steps"] + BATCH
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("servers", [1, 3])
-def test_what_is_restored_equals_the_checkpoint(run: Path, servers: int) -> None:
-    config = read_config(run)
-    _, checkpoint, _ = newest_checkpoint(run / "checkpoints")
-    experiment = reshaped(config.experiment, servers=servers)
-    begun = begin_again(run, config, lambda _: None)
-    assert (begun.steps, begun.counters) == (checkpoint.steps, checkpoint.counters)
-    assert begun.version.number == checkpoint.version.number
-    assert begun.version.incarnation == checkpoint.version.incarnation + 1
-    roles = make_graph(experiment, begun, run, patience=0.0).build()
-    roles["learner-0"].save()  # what a checkpoint would hold before the first step
-    roles["tracker"].finish()
-    path, again, _ = newest_checkpoint(run / "checkpoints")
-    assert path.stem == f"{checkpoint.version.number:08d}"
-    assert again.version == begun.version
-    assert again.steps == checkpoint.steps
-    assert again.tensors.keys() == checkpoint.tensors.keys()
-    assert {"parameter", "optimizer", "aux", "input"} == {k.split("/")[0] for k in again.tensors}
-    for name, tensor in checkpoint.tensors.items():
-        torch.testing.assert_close(again.tensors[name], tensor, rtol=0.0, atol=0.0, msg=name)
-    assert checkpoint.group("optimizer")["count"] > 0
-    for name in ("games", "best", "best_game", "recent_scores"):
-        assert again.counters[name] == checkpoint.counters[name]
 
 
 def corrupt(tensors: Path) -> None:
@@ -155,13 +130,6 @@ def test_what_was_not_evaluated_at_the_end_is_so_by_resuming_it(run: Path) -> No
 
 
 @pytest.mark.processes
-def test_only_what_ends_a_run_or_is_written_may_change(run: Path) -> None:
-    err = refused("train", "--resume", run, "--lr", "1e-4", "--width", "128")
-    assert err.startswith("colobus: --width, --lr with --resume: ")
-    assert refused("train", "pong", "--resume", run).startswith("colobus: 'pong' with --resume: ")
-
-
-@pytest.mark.processes
 def test_settings_come_from_the_run(run: Path) -> None:
     config = read_config(run)
     changed = tuned(config.experiment, entropy_end=0.1, anneal_steps=1)
@@ -206,10 +174,12 @@ def test_slices_of_a_checkpoint_come_back_to_any_number_of_servers(
 
 
 @pytest.mark.slow
-def test_the_flags_of_a_resumed_run_are_its_algorithms(distributed: Path) -> None:
+def test_only_what_ends_a_run_or_is_written_may_change(distributed: Path) -> None:
+    """The flags are those of the run's algorithm."""
     words = ("train", "--resume", distributed)
-    err = refused(*words, "--n", 9, "--quorum", 1)
-    assert err.startswith("colobus: --n, --quorum with --resume: ")
+    err = refused(*words, "--width", 128, "--n", 9, "--quorum", 1)
+    assert err.startswith("colobus: --width, --n, --quorum with --resume: ")
+    assert refused("train", "pong", *words[1:]).startswith("colobus: 'pong' with --resume: ")
     assert refused(*words, "--clip", 0.3).startswith("colobus: unknown flag '--clip'")
     out = printed(*words, "--n", 4, "--steps", 8000)  # said again, and over already
     assert "is past its stop rule: " in out
@@ -243,6 +213,7 @@ def test_a_checkpoint_of_another_run_is_not_taken(tmp_path: Path) -> None:
 def test_an_agent_plays_with_the_mean_of_the_parameters_where_a_run_keeps_one(
     tmp_path: Path,
 ) -> None:
+    """And a new run begins with it; the run itself goes on with the newest."""
     run = tmp_path / "run"
     experiment = replace(catch(512 + 4 * 512), optimizer=OptimizerSettings(average=0.5))
     train(experiment, run, log=lambda _: None)
@@ -252,9 +223,14 @@ def test_an_agent_plays_with_the_mean_of_the_parameters_where_a_run_keeps_one(
     for name, value in agent.net.named_parameters():
         assert torch.equal(value, means[name])
     assert any(not torch.equal(means[name], newest[name]) for name in means)
-    start = begin_again(run, read_config(run), lambda _: None)
-    assert start.parameters is not None  # training goes on with the newest
-    assert all(torch.equal(start.parameters[name], newest[name]) for name in newest)
+    weights = read_weights(run, lambda _: None)
+    for begun, want in (
+        (begin(weights.config.experiment, weights=weights), means),
+        (begin_again(run, read_config(run), lambda _: None), newest),
+    ):
+        assert begun.parameters is not None
+        assert begun.parameters.keys() == want.keys()
+        assert all(torch.equal(begun.parameters[name], want[name]) for name in want)
 
 
 def test_whole_numbers_are_the_same_settings_once_they_were_written(tmp_path: Path) -> None:

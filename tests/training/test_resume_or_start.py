@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from colobus.cli.experiment_flags import Wanted
 from colobus.core.checkpoint import read_about
 from colobus.experiment.autoscale import for_cores
 from colobus.experiment.presets import preset
-from helpers.launching import CATCH, complete, finish, printed, refused, start, wait_until
+from helpers.launching import CATCH, complete, printed, refused
 
 QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 
@@ -84,15 +82,10 @@ def test_the_same_command_begins_and_goes_on(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".run*"))
 
 
-@pytest.mark.parametrize(
-    ("more", "line"),
-    [
-        (["--lr", "0.002"], "--lr with --resume: a run's settings are fixed"),
-        (["--resume", "x"], "'x' is no run"),
-    ],
-)
-def test_what_does_not_fit_the_run_is_one_line(run: Path, more: list[str], line: str) -> None:
-    assert line in refused(*words(run, *more))
+def test_what_does_not_fit_the_run_is_one_line(run: Path) -> None:
+    said = "--lr with --resume: a run's settings are fixed"
+    assert said in refused(*words(run, "--lr", "0.002"))
+    assert "'x' is no run" in refused(*words(run, "--resume", "x"))
     err = refused("train", "dba3c-catch", *words(run)[2:])
     assert f"--out {run}: is a run of catch, not of dba3c-catch" in err
 
@@ -158,25 +151,3 @@ def test_processes_ask_for_the_same_cpus_when_the_run_goes_on(
     words = ("--cores", 4, "--steps", 10**6, "--resume-or-start", "--out", tmp_path)
     refused("train", "dba3c-catch", "--on", "ray", "--address", "10.0.0.1:6379", *words)
     assert seen == [4.0]
-
-
-def steps_of(run: Path) -> int:
-    return max((said["steps"] for said in complete(run)), default=0)
-
-
-def has_more(run: Path, steps: int) -> bool:
-    return steps_of(run) > steps
-
-
-@pytest.mark.processes
-def test_a_run_that_is_killed_again_and_again_goes_on(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    steps = 0
-    for wanted in (1, 2, 3):
-        process = start(*words(run, "--minutes", 5, "--checkpoint-seconds", 0.2))
-        wait_until(partial(has_more, run, steps), process)
-        process.send_signal(signal.SIGKILL)
-        assert finish(process)[0] == -signal.SIGKILL
-        steps = steps_of(run)
-        assert complete(run)[-1]["epoch"] <= wanted
-    assert "past its stop rule" in printed(*words(run, "--steps", steps))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,20 +14,16 @@ import pytest
 import torch
 
 from colobus.algorithms.a3c import A3C
-from colobus.core.checkpoint import list_checkpoints, read_checkpoint
+from colobus.core.checkpoint import list_checkpoints
 from colobus.core.errors import CannotWrite, ColobusError, Lost
-from colobus.core.types import Gradient, Params, Version
+from colobus.core.types import Gradient, Version
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
-from colobus.ops.flat import FlatParameters
 from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.replay.buffer import write_arrays
 from colobus.roles.tracker import Status, StopRule
-from colobus.runtime.threads import Inline
 from colobus.training.run import train
 from colobus.training.saving import LearnerSaver, SliceSaver, aux_at, save_last
-from colobus.training.start import begin, make_network
-from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, dqn, often, reshaped, stand_in
 from helpers.launching import complete
 from helpers.servers import server_of
@@ -88,36 +83,21 @@ class Scene:
         return [[params.version.number for params in saved[0]] for saved in self.tracker.saved]
 
 
-def test_a_server_puts_aside_multiples_of_every_as_they_were() -> None:
-    (server, *_) = Scene().servers
-    assert server.kept() is None
-    want: dict[int, tuple[Params, dict[str, torch.Tensor]]] = {}
-    for number in range(11, 20):
-        go_on(server)
-        params, optimizer = server.state()
-        want[number] = params, optimizer
-        kept = server.kept()
-        last = number // 3 * 3
-        if last < 12:
-            assert kept is None
-            continue
-        assert kept is not None
-        assert kept[0] is want[last][0]
-        assert kept[0].version == Version(2, last)
-        assert all(torch.equal(kept[1][name], want[last][1][name]) for name in optimizer)
-
-
-def test_only_what_all_have_put_aside_is_saved_and_once() -> None:
+def test_only_what_all_have_put_aside_is_saved_once_it_is_due() -> None:
     scene = Scene()
     scene.tracker.marks = {12: 1200, 15: 1500}
     for server, steps in zip(scene.servers, (2, 1, 1), strict=True):
         go_on(server, steps)  # 12, 11, 11: the first has put 12 aside
         scene.saver.look()
     assert scene.numbers() == []
+    scene.tracker.due = False
     for server in scene.servers[1:]:
         go_on(server)
         scene.saver.look()
-        scene.saver.look()
+    assert scene.numbers() == []
+    scene.tracker.due = True
+    scene.saver.look()
+    scene.saver.look()
     assert scene.numbers() == [[12, 12, 12]]
     for server in scene.servers:
         go_on(server, 3)
@@ -133,18 +113,6 @@ def test_only_what_all_have_put_aside_is_saved_and_once() -> None:
         assert float(algorithm_state["learning_rate"]) == 0.0  # of those steps: after anneal_steps
 
 
-def test_nothing_is_saved_before_it_is_due() -> None:
-    scene = Scene()
-    scene.tracker.due = False
-    for server in scene.servers:
-        go_on(server, 2)
-    scene.saver.look()
-    assert scene.numbers() == []
-    scene.tracker.due = True
-    scene.saver.look()
-    assert scene.numbers() == [[12, 12, 12]]
-
-
 def test_the_last_save_is_the_newest_version_and_not_the_first_again() -> None:
     scene = Scene()
     scene.saver.last([])
@@ -158,24 +126,22 @@ def test_the_last_save_is_the_newest_version_and_not_the_first_again() -> None:
     assert scene.lines == []
 
 
-def test_servers_of_several_versions_are_passed_over_with_a_line() -> None:
+@pytest.mark.parametrize(
+    ("made", "saved"),
+    [((4, 3, 4), [[12, 12, 12]]), ((2, 0, 0), [])],
+    ids=["an older one is put aside", "none is"],
+)
+def test_servers_of_several_versions_are_passed_over_with_a_line(
+    made: tuple[int, ...], saved: list[list[int]]
+) -> None:
     scene = Scene()
-    for server, steps in zip(scene.servers, (4, 3, 4), strict=True):
+    for server, steps in zip(scene.servers, made, strict=True):
         go_on(server, steps)
     scene.saver.last([])
-    assert scene.lines == [
-        "the newest parameters have different versions (server-0 at 14, server-1 at 13, "
-        "server-2 at 14): not saved"
-    ]
-    assert scene.numbers() == [[12, 12, 12]]
-
-
-def test_nothing_whole_put_aside_saves_nothing() -> None:
-    scene = Scene()
-    go_on(scene.servers[0], 2)
-    scene.saver.last([])
-    assert len(scene.lines) == 1
-    assert scene.numbers() == []
+    there = ", ".join(f"server-{i} at {10 + steps}" for i, steps in enumerate(made))
+    said = f"the newest parameters have different versions ({there}): not saved"
+    assert scene.lines == [said]
+    assert scene.numbers() == saved
 
 
 def test_asynchronous_servers_may_differ_at_the_end() -> None:
@@ -337,49 +303,6 @@ def test_a_damaged_buffer_is_named_with_what_to_do(tmp_path: Path) -> None:
     lines: list[str] = []
     train(longer, tmp_path / "run", resume=True, log=lines.append)
     assert any("goes on with new games" in line for line in lines)
-
-
-def test_checkpoints_of_a_run_are_what_its_servers_published(tmp_path: Path) -> None:
-    base = distributed_catch(20, workers=2, servers=3, keep_every=5)
-    experiment = often(base, deterministic=True, checkpoint_seconds=1e-6)
-    start = begin(experiment)
-    place = Inline(make_graph(experiment, start, tmp_path, patience=0.0))
-    servers = [place.roles[f"server-{i}"] for i in range(3)]
-    tracker = place.roles["tracker"]
-    log: list[str] = []
-    saver = SliceSaver(
-        servers, [], tracker, experiment.algorithm, start.version, mixed=False, log=log.append
-    )
-    published: dict[int, torch.Tensor] = {}
-    while not any(role.finished for role in place.active):
-        for role in place.active:
-            role.step()
-            saver.look()
-            wait_for_writer(tracker, servers)
-        published[servers[0].pull().version.number] = torch.cat([s.pull().values for s in servers])
-    saver.last([])
-    tracker.finish()
-    layout = FlatParameters(make_network(experiment, start)).layout
-    found = [read_checkpoint(path) for path in list_checkpoints(tmp_path / "checkpoints")]
-    assert [c.version for c in found] == [Version(0, number) for number in (1, 5, 10, 15, 20)]
-    for checkpoint in found:
-        number = checkpoint.version.number
-        assert checkpoint.steps == 512 + number * 144
-        want = layout.named(published[number])
-        parameters = checkpoint.group("parameter")
-        assert all(torch.equal(parameters[name], tensor) for name, tensor in want.items())
-        assert checkpoint.group("optimizer")["count"] == number
-        rate = aux_at(experiment.algorithm, checkpoint.steps)["learning_rate"]
-        assert torch.equal(checkpoint.group("aux")["learning_rate"], rate)
-    assert log == []
-
-
-def wait_for_writer(tracker: Any, servers: Sequence[ParameterServer]) -> None:
-    """Wait until what all servers have put aside is written: only the newest waits for the disk."""
-    kept = [part[0].version.number for server in servers if (part := server.kept())]
-    if len(kept) == len(servers) and len(set(kept)) == 1:
-        while tracker.status().last_checkpoint != f"{kept[0]:08d}.safetensors":
-            pass
 
 
 def test_an_asynchronous_run_saves_its_servers_versions_and_goes_on(tmp_path: Path) -> None:

@@ -81,20 +81,6 @@ def test_weights_and_statistics_are_taken_over_and_all_else_begins(
     assert [one.name for one in milestones(tmp_path / "run")] == ["before", "after"]
 
 
-def test_of_a_run_with_a_mean_of_the_parameters_it_is_taken(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    colobus.train(make_env=gym_toys.Walk, out=run, steps=4_000, average=0.5, **QUIET)
-    newest = newest_checkpoint(run / "checkpoints")[1]
-    weights = read_weights(run, lambda _line: None)
-    taken = begin(weights.config.experiment, weights=weights).parameters
-    assert taken is not None
-    means = newest.group("optimizer/average")
-    assert len(means) > 3
-    assert all(torch.equal(taken[name], means[name]) for name in means)
-    assert any(not torch.equal(taken[name], values) for name, values in of(run).items())
-    assert "new:" not in weights.in_words(taken)
-
-
 def test_only_heads_whose_actions_differ_are_new(source: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     more = QUIET | {"log": lines.append} | STILL
