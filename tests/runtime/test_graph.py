@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
-import torch
 
 from colobus.core.errors import ColobusError, RoleFailed
 from colobus.experiment.settings import Experiment
@@ -92,18 +91,6 @@ def test_workers_are_put_around_their_servers(workers: int, actors: int, servers
     last = workers - 1
     names = [f"actor-{i}" for i in range(last * actors, workers * actors)]
     assert of[f"worker-{last}"] == [f"replay-{last}", f"cache-{last}", *names, f"learner-{last}"]
-
-
-def test_servers_of_workers_own_copies_of_their_slices() -> None:
-    experiment = distributed_catch(1, workers=2, servers=3)
-    roles = make_graph(experiment, begin(experiment), None).build()
-    learners = [roles[f"learner-{i}"].client.flat for i in range(2)]
-    servers = [roles[f"server-{i}"] for i in range(3)]
-    vectors = [*(s.values for s in servers), *(flat.values for flat in learners)]
-    assert len({v.untyped_storage().data_ptr() for v in vectors}) == 5
-    whole = torch.cat([s.pull().values for s in servers])
-    for flat in learners:
-        assert torch.equal(flat.values, whole)  # all begin alike
 
 
 class Unmakable:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import socket
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,16 +42,6 @@ LISTS = {
 @pytest.mark.parametrize(("text", "names"), LISTS.items())
 def test_a_list_is_expanded_as_slurm_does(text: str, names: str) -> None:
     assert expand(text) == names.split()
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(shutil.which("scontrol") is None, reason="Slurm is not installed")
-def test_scontrol_says_the_same() -> None:
-    for text in LISTS:
-        done = subprocess.run(
-            ["scontrol", "show", "hostnames", text], capture_output=True, text=True, check=False
-        )
-        assert done.returncode or done.stdout.split() == expand(text)
 
 
 @pytest.mark.parametrize(

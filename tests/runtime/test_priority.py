@@ -13,11 +13,10 @@ import pytest
 from colobus.core.timing import Clock
 from colobus.roles.actor import Actor
 from colobus.roles.learner import Learner
-from colobus.runtime.system import ACTORS, be_nicer
+from colobus.runtime.system import ACTORS
 from colobus.runtime.threads import Threads
 from colobus.training.start import open_games
 from conftest import short_pong
-from helpers.waiting import on_a_thread
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have no own priority")
 
@@ -86,15 +85,3 @@ def test_the_emulators_threads_are_nicer_and_the_caller_is_not() -> None:
     assert len(emulators) >= len(games) > 0
     assert set(emulators) == {as_nice_as_actors(before)}
     assert niceness() == before
-
-
-def test_nobody_is_nicer_than_19() -> None:
-    seen: list[int] = []
-
-    def run() -> None:
-        for _ in range(5):
-            be_nicer(ACTORS)
-            seen.append(niceness())
-
-    on_a_thread(run).result()
-    assert seen[-1] == 19

@@ -22,7 +22,6 @@ from conftest import catch, distributed_catch, dqn, reshaped
 from helpers.outcomes import (
     Outcome,
     assert_same,
-    equal,
     place_threads,
     run_to_the_end,
     threads,
@@ -133,28 +132,6 @@ def test_a_learner_that_raises_begins_its_round_again_as_if_nothing_had_been(
     kind = kinds.get(where, type(experiment.algorithm))
     who = "learner-" if name == "workers" else "learner-0 raised at "
     assert_same(oracle, with_an_error(monkeypatch, experiment, who, kind, where, at))
-
-
-def pushed(server: ParameterServer, part: int) -> bool:
-    gradient = torch.full((64,), float(part + 1))
-    return server.push(Gradient(0, Version(0, 3), part, 3, 1, 0.1, gradient)).counted
-
-
-def test_a_server_goes_back_bit_for_bit_and_takes_all_parts_again() -> None:
-    values, clean = (torch.arange(64, dtype=torch.float32) for _ in range(2))
-    server, other = (server_of(each, version=Version(0, 3)) for each in (values, clean))
-    before = values.clone()
-    assert pushed(server, 0)
-    assert pushed(server, 1)
-    assert not torch.equal(values, before)
-    assert server.go_back(Version(0, 3))
-    assert torch.equal(values, before)
-    assert [pushed(each, part) for part in range(3) for each in (server, other)] == [True] * 6
-    assert server.pull().version == Version(0, 4)
-    assert torch.equal(values, clean)
-    assert equal(server.state()[1], other.state()[1])
-    assert not server.go_back(Version(0, 3))  # the round is closed
-    assert torch.equal(values, clean)
 
 
 def test_a_server_whose_only_step_was_interrupted_cannot_go_back(

@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from colobus.cli.show import imagined_start, memory
-from colobus.core.files import LOCK, locked
-from colobus.experiment.memory import check_limits
 from colobus.runtime.system import (
     available_memory,
     describe_machine,
@@ -25,8 +22,6 @@ from colobus.runtime.system import (
     system_value,
     usable_cores,
 )
-from colobus.training.start import make_network
-from conftest import catch
 from helpers.launching import python
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "colobus"
@@ -94,16 +89,8 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away what Windows lacks, for code that is imported already."""
     for module in ("fcntl", "resource"):
         monkeypatch.setitem(sys.modules, module, None)
-    names = (
-        "getpriority",
-        "nice",
-        "pread",
-        "pwrite",
-        "sched_getaffinity",
-        "setpriority",
-        "sysconf",
-    )
-    for name in names:
+    names = "getpriority nice pread pwrite sched_getaffinity setpriority sysconf"
+    for name in names.split():
         monkeypatch.delattr(os, name)
 
 
@@ -126,23 +113,6 @@ def test_what_can_be_asked_is_known() -> None:
 
 def test_priorities_stay_as_they_are(bare: None) -> None:
     lower_priority(19)
-
-
-def test_limits_that_nobody_tells_refuse_nothing(bare: None) -> None:
-    experiment = catch(1000)
-    check_limits(experiment)
-    parts = memory(experiment, make_network(experiment, imagined_start(experiment)))
-    assert parts["libraries"] == 0.0
-    assert parts["most at once"] > 0
-
-
-def test_a_folder_without_locks_is_used_with_a_warning(bare: None, tmp_path: Path) -> None:
-    lines: list[str] = []
-    with locked(tmp_path, "the run x", lines.append):
-        assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
-    assert lines == [
-        "the run x: this system has no locks; make sure that no other process writes there"
-    ]
 
 
 WITHOUT = """
@@ -215,6 +185,19 @@ def group(folder: str, most: str, used: int, cache: int) -> dict[str, str]:
     }
 
 
+def old_group(most: str, stat: str) -> dict[str, str]:
+    """Return the files of a control group, version 1, that uses 1000 bytes."""
+    return {
+        "proc/self/cgroup": "12:cpu:/x\n7:memory:/x\n0::/x\n",
+        "sys/fs/cgroup/memory/x/memory.limit_in_bytes": f"{most}\n",
+        "sys/fs/cgroup/memory/x/memory.usage_in_bytes": "1000\n",
+        "sys/fs/cgroup/memory/x/memory.stat": stat,
+    }
+
+
+INNER = {"proc/self/cgroup": "0::/a/b\n"}
+
+
 @pytest.mark.parametrize(
     ("groups", "left"),
     [
@@ -222,31 +205,10 @@ def group(folder: str, most: str, used: int, cache: int) -> dict[str, str]:
         ({"proc/self/cgroup": "0::/\n"}, FREE),  # the first group has no such files
         ({"proc/self/cgroup": "0::/\n"} | group("", "5000", 3000, 700), 2700),
         ({"proc/self/cgroup": "0::/\n"} | group("", "5000", 8000, 700), 0),
-        ({"proc/self/cgroup": "0::/a/b\n"} | group("a/b", "max", 10, 0), FREE),
-        (
-            {"proc/self/cgroup": "0::/a/b\n"}
-            | group("a/b", "9000", 10, 0)
-            | group("a", "7000", 20, 5),
-            6985,
-        ),
-        (
-            {
-                "proc/self/cgroup": "12:cpu:/x\n7:memory:/x\n0::/x\n",
-                "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "6000\n",
-                "sys/fs/cgroup/memory/x/memory.usage_in_bytes": "1000\n",
-                "sys/fs/cgroup/memory/x/memory.stat": "cache 3\ntotal_inactive_file 30\n",
-            },
-            5030,
-        ),
-        (  # version 1 without a limit
-            {
-                "proc/self/cgroup": "7:memory:/\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-                "sys/fs/cgroup/memory/memory.usage_in_bytes": "1000\n",
-                "sys/fs/cgroup/memory/memory.stat": "cache 3\n",
-            },
-            FREE,
-        ),
+        (INNER | group("a/b", "max", 10, 0), FREE),
+        (INNER | group("a/b", "9000", 10, 0) | group("a", "7000", 20, 5), 6985),
+        (old_group("6000", "cache 3\ntotal_inactive_file 30\n"), 5030),
+        (old_group("9223372036854771712", "cache 3\n"), FREE),  # without a limit
     ],
 )
 def test_what_is_available_is_the_least_of_machine_and_groups(
@@ -260,7 +222,13 @@ def test_where_the_system_does_not_tell_nothing_is_refused(tmp_path: Path) -> No
     assert available_memory(write(tmp_path, {"proc/meminfo": "MemTotal: 5 kB\n"})) is None
 
 
-V1 = "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs"
+def quota(microseconds: int) -> dict[str, str]:
+    """Return the files of a control group, version 1, whose periods are 0.1 s."""
+    return {
+        "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
+        "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us": f"{microseconds}\n",
+        "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us": "100000\n",
+    }
 
 
 @pytest.mark.parametrize(
@@ -274,29 +242,15 @@ V1 = "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs"
         ({"sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
         ({"sys/fs/cgroup/cpu.max": "9000000 100000\n"}, 12),
         (
-            {
-                "proc/self/cgroup": "0::/a/b\n",
+            INNER
+            | {
                 "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
                 "sys/fs/cgroup/a/cpu.max": "500000 100000\n",
             },
             5,
         ),
-        (
-            {
-                "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
-                f"{V1}_quota_us": "200000\n",
-                f"{V1}_period_us": "100000\n",
-            },
-            2,
-        ),
-        (
-            {
-                "proc/self/cgroup": "4:cpu,cpuacct:/x\n",
-                f"{V1}_quota_us": "-1\n",
-                f"{V1}_period_us": "100000\n",
-            },
-            12,
-        ),
+        (quota(200_000), 2),
+        (quota(-1), 12),
     ],
 )
 def test_affinity_and_control_groups_limit_the_cores(

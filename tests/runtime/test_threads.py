@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -175,25 +174,18 @@ def test_a_role_whose_wait_is_closed_just_ends() -> None:
     assert lines == []
 
 
-class Later:
-    """The clock of `time.monotonic`, which a test can set forward."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._real, self._ahead = time.monotonic, 0.0
-        monkeypatch.setattr("time.monotonic", lambda: self._real() + self._ahead)
-
-    def look_for(self, place: Threads, seconds: float) -> None:
-        """Check as `train` does while so many seconds pass, but at once."""
-        for _ in range(round(seconds)):
-            place.check()
-            self._ahead += 1.0
+def look_for(place: Threads, seconds: int, now: list[float]) -> None:
+    """Check as `train` does while so many seconds pass, but at once."""
+    for _ in range(seconds):
         place.check()
+        now[0] += 1.0
+    place.check()
 
 
 def test_a_role_that_hangs_is_named_with_its_stage_but_one_that_waits_is_not(
-    monkeypatch: pytest.MonkeyPatch,
+    now: list[float],
 ) -> None:
-    released, later = threading.Event(), Later(monkeypatch)
+    released = threading.Event()
 
     def hang(role: Role) -> None:
         if role.clock.steps == 1:
@@ -217,16 +209,15 @@ def test_a_role_that_hangs_is_named_with_its_stage_but_one_that_waits_is_not(
     while [role.clock.stage for role in place.active] != stages:
         place.wait(0.01)
     with pytest.raises(Stalled, match=r"^actor-3 has hung in 'emulate' for \d+ s \(deadline 100 "):
-        later.look_for(place, 110)
+        look_for(place, 110, now)
     assert sorted(place.stop(patience=0.01)) == ["actor-3", "starting", "waiting"]
     released.set()
     assert place.stop() == []
 
 
-def test_a_process_that_was_stopped_is_not_called_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_was_stopped_is_not_called_hung(now: list[float]) -> None:
     """SIGSTOP, a laptop's lid, a paused machine: nobody looked and nobody worked."""
-    now, goes_on = [1000.0], threading.Event()
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    goes_on = threading.Event()
 
     def work(_: Role) -> None:
         goes_on.wait(30)
@@ -278,9 +269,7 @@ def test_restarts_in_a_row_have_longer_and_longer_pauses(monkeypatch: pytest.Mon
     assert isinstance(place.failure, RoleFailed)
 
 
-def test_restarts_long_ago_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+def test_restarts_long_ago_do_not_count(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colobus.runtime.threads.PAUSES", (0.0,) * RESTARTS)
 
     def work(role: Role) -> None:
