@@ -17,10 +17,18 @@ from colobus.core.errors import ColobusError
 from colobus.evaluation.agent import load
 from colobus.runtime.groups import Cluster, ProcessSpec
 from colobus.runtime.host import About, versions
-from helpers.launching import colobus
-from helpers.ray_runs import ENDLESS, Head, Run, head, train
+from colobus.runtime.ray import prepare
+from helpers.ray_runs import ENDLESS, Begin, Head, Run, head, train
 
 pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def ray() -> Any:
+    prepare("")  # before ray is imported, as in a run
+    import ray
+
+    return ray
 
 
 @pytest.fixture(scope="module")
@@ -40,23 +48,20 @@ def refused(run: Run) -> str:
     return line.removeprefix("colobus: ")
 
 
-def test_two_runs_on_one_cluster_do_not_disturb_each_other(tmp_path: Path, there: Head) -> None:
+def short_run(folder: Path, *words: object, **more: Any) -> Run:
+    return train(folder / "short", "catch", "--until-score", 2, "--steps", 10_000, *words, **more)
+
+
+def test_two_runs_on_one_cluster_do_not_disturb_each_other(begin: Begin, there: Head) -> None:
     words = ("--address", there.address)
-    long = train(tmp_path / "2", "dba3c-catch", *words, *ENDLESS, env=there.env)
-    try:
-        long.wait(lambda: long.version() > 0)
-        ends = ("--until-score", 2, "--steps", 10_000)
-        short = train(tmp_path / "1", "catch", *words, *ends, env=there.env)
-        try:
-            code, out, _ = short.end()
-        finally:
-            short.kill()
-        at = long.version()
-        long.wait(lambda: long.version() > at)
-        long.process.send_signal(signal.SIGINT)
-        code_2, out_2, _ = long.end()
-    finally:
-        long.kill()
+    long = begin("dba3c-catch", *words, *ENDLESS, env=there.env)
+    long.wait(lambda: long.version() > 0)
+    short = begin(*words, make=short_run, env=there.env)
+    code, out, _ = short.end()
+    at = long.version()
+    long.wait(lambda: long.version() > at)
+    long.process.send_signal(signal.SIGINT)
+    code_2, out_2, _ = long.end()
     assert (code, code_2) == (0, 130)
     assert (json.loads(out)["stopped"], json.loads(out_2)["stopped"]) == ("by its rule", "Ctrl-C")
     for run in (short, long):
@@ -155,39 +160,6 @@ def test_a_mistake_in_a_role_elsewhere_comes_with_its_name_and_its_own_traceback
     assert there.empty()
 
 
-BROKEN = '''
-class Broken:
-    """Passive; cannot be made."""
-
-    def __init__(self):
-        {}["the key"]
-
-
-def with_a_mistake(*args, **kwargs):
-    graph = make_graph(*args, **kwargs)
-    graph.add("broken", "cache", "server-1", Broken)  # without this process nobody can learn
-    return graph
-
-
-colobus.cli.train.train = partial(colobus.cli.train.train, make=with_a_mistake)
-'''
-
-
-def test_a_role_that_cannot_be_made_is_one_line_and_leaves_no_folder(
-    tmp_path: Path, there: Head
-) -> None:
-    code = MISTAKES.partition("class Breaker")[0] + BROKEN
-    words = ("--address", there.address, "--minutes", 5)
-    run = train(tmp_path, "dba3c-catch", *words, env=there.env, code=code)
-    exit_code, out, log = run.end()
-    assert (exit_code, out) == (1, "")
-    said = r"colobus: broken could not be made at driver\.py:\d+: KeyError: 'the key'"
-    assert re.fullmatch(said, log.splitlines()[-1]), log
-    assert len(log.splitlines()) == 2
-    assert not run.path.exists()
-    assert there.empty()
-
-
 IMPATIENT = """
 import colobus.cli.interrupts
 from colobus.cli.main import main
@@ -205,23 +177,6 @@ def test_ctrl_c_while_ray_starts_is_heard_and_leaves_no_folder(tmp_path: Path) -
     assert re.search(r"^Ctrl-C was heard \d+ s ago: the run is ending$", log, re.MULTILINE)
     assert "stopped by Ctrl-C before anything was learned" in log
     assert not run.path.exists()
-
-
-def test_a_ray_of_its_own_is_not_open_to_others(tmp_path: Path) -> None:
-    early = train(tmp_path / "1", "catch", code="import ray\nfrom colobus.cli.main import main\n")
-    assert refused(early).startswith("Ray was imported before the run, so a Ray of its own would")
-    open_to_all = train(tmp_path / "2", "catch", env={"RAY_AUTH_MODE": "disabled"})
-    assert refused(open_to_all).startswith("RAY_AUTH_MODE=disabled: without a token every user")
-
-
-def test_without_ray_it_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "ray.py").write_text("raise ModuleNotFoundError(\"No module named 'ray'\")\n")
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    code = "from colobus.cli.main import main\n"  # the driver of other tests needs Ray itself
-    run = train(tmp_path / "x", "catch", code=code, env={"PYTHONPATH": path})
-    assert refused(run) == (
-        "--on ray: No module named 'ray'; install it with: pip install 'colobus[cluster]'"
-    )
 
 
 def test_a_host_without_colobus_is_told_at_once(tmp_path: Path) -> None:
@@ -245,10 +200,7 @@ def test_a_host_without_colobus_is_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["python", "colobus", "torch", "ale-py", "numpy"])
-def test_hosts_with_other_versions_are_refused(package: str) -> None:
-    from colobus.runtime.ray import prepare
-
-    prepare("")
+def test_hosts_with_other_versions_are_refused(package: str, ray: Any) -> None:
     from colobus.runtime.ray.placement import check_versions
     from colobus.runtime.ray.remote import RemoteProcess
 
@@ -266,12 +218,7 @@ def test_hosts_with_other_versions_are_refused(package: str) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    from colobus.runtime.ray import prepare
-
-    prepare("")
-    import ray
-
+def test_another_ray_is_told_with_both_versions(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from colobus.runtime.ray import session
 
     def refuse(**_: Any) -> None:
@@ -290,31 +237,7 @@ def test_another_ray_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (
-            ("--address", "10.0.0.1:6379"),
-            r"--address 10.0.0.1:6379: has an effect only with --on ray",
-        ),
-        (("--per-process", 2), r"--per-process 2: has an effect only with --on ray"),
-        (("--on", "ray", "--per-process", 0), r"--per-process 0: must be at least 1"),
-        (("--on", "ray", "--address", "there"), r"--address there: want HOST:PORT, such as "),
-    ],
-)
-def test_words_that_do_not_go_together(
-    tmp_path: Path, words: tuple[object, ...], said: str
-) -> None:
-    code, out, err = colobus("train", "dba3c-catch", "--out", tmp_path, "--json", *words)
-    assert (code, out) == (2, "")
-    assert re.match(f"colobus: {said}", err.splitlines()[-1])
-    assert "Traceback" not in err
-
-
-def test_addresses_where_no_cluster_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    from colobus.runtime.ray import prepare
-
-    prepare("")
+def test_addresses_where_no_cluster_can_be(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from colobus.runtime.ray.session import check_reachable, connected
 
     with socket.socket() as taken:

@@ -18,23 +18,17 @@ from helpers.ray_runs import SILENCE
 pytestmark = [pytest.mark.cluster, needs_root]
 
 
+TRAIN = [sys.executable, "-m", "colobus", "train", "dba3c-catch", "--no-finish", "--minutes", 20]
+TRAIN += ["--no-tensorboard", "--on", "ray", "--silence", SILENCE]
+
+
 def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = [
-        sys.executable,
-        "-m",
-        "colobus.cli.main",
-        "train",
-        "dba3c-catch",
-        "--out",
-        run,
-        "--json",
-    ]
-    words += ["--workers", 3, "--quorum", 2, "--servers", 2, "--minutes", 20]
-    words += ["--checkpoint-seconds", 2, "--keep-every", 5, "--no-finish", "--no-tensorboard"]
+    words = ["--out", run, "--json", "--workers", 3, "--quorum", 2, "--servers", 2]
+    words += ["--checkpoint-seconds", 2, "--keep-every", 5]
     with Hosts(3) as hosts, ray_cluster(hosts, cpus=2) as cluster:
-        joined = ["--on", "ray", "--address", cluster.address, "--silence", SILENCE]
-        program = hosts[0].run([*words, *joined], cluster.environment)
+        joined = [*TRAIN, *words, "--address", cluster.address]
+        program = hosts[0].run(joined, cluster.environment)
 
         def half_way() -> bool:
             assert program.poll() is None, program.communicate()
@@ -75,10 +69,9 @@ def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
 
 def test_evaluator_and_recorder_live_on_another_host(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = [sys.executable, "-m", "colobus", "train", "dba3c-catch", "--out", run, "--cpus", 0.5]
+    words = ["--out", run, "--cpus", 0.5, "--until-score", 2, "--checkpoint-seconds", 5]
     words += ["--evaluator", "--recorder", "--record-length", 2, "--sidecars-apart", "--every"]
-    words += ["--keep-checkpoints", 0, "--checkpoint-seconds", 5, "--minutes", 20, "--no-finish"]
-    words += ["--until-score", 2, "--no-tensorboard", "--on", "ray", "--silence", SILENCE]
+    words += ["--keep-checkpoints", 0]
     where = {1: set[int](), 2: set[int]()}  # processes of sidecars, by host
 
     def both() -> bool:
@@ -91,7 +84,8 @@ def test_evaluator_and_recorder_live_on_another_host(tmp_path: Path) -> None:
         return min(made) >= 2
 
     with Hosts(2) as hosts, ray_cluster(hosts, cpus=3) as cluster:
-        program = hosts[0].run([*words, "--address", cluster.address], cluster.environment)
+        joined = [*TRAIN, *words, "--address", cluster.address]
+        program = hosts[0].run(joined, cluster.environment)
         wait_for(both, LONG)
         program.send_signal(signal.SIGINT)
         out, err = program.communicate(timeout=LONG)

@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,13 +20,12 @@ from helpers.hosts import (
     Host,
     Hosts,
     cells,
-    lines,
     needs_root,
     ray_cluster,
     wait_for,
 )
 from helpers.launching import complete
-from helpers.ray_runs import DRIVER, ENDLESS, SILENCE, plays_well
+from helpers.ray_runs import DRIVER, ENDLESS, SILENCE, Run
 
 pytestmark = [pytest.mark.cluster, needs_root]
 
@@ -68,37 +67,18 @@ def three() -> Iterator[Three]:
         yield Three(hosts, cluster)
 
 
-class Run:
+class Placed(Run):
     """A run of Catch that is started on the first host and goes on until Ctrl-C."""
 
     def __init__(self, three: Three, folder: Path, *flags: object) -> None:
-        self.path, self._said, self._driver = folder / "run", folder / "said", folder / "driver.py"
-        self._driver.write_text(DRIVER + PLACES)
-        words = [sys.executable, self._driver, "train", "catch", "--out", self.path, *flags]
+        self.path, self._err, self._script = folder / "run", folder / "err", folder / "driver.py"
+        self._script.write_text(DRIVER + PLACES)
+        words = [sys.executable, self._script, "train", "catch", "--out", self.path, *flags]
         joined = ["--on", "ray", "--address", three.cluster.address, "--silence", SILENCE]
-        with self._said.open("w") as said:
-            self._program = three.hosts[0].run(
-                [*words, *SHORT, *LASTS, *joined], three.cluster.environment, stderr=said
-            )
-
-    @property
-    def said(self) -> str:
-        return self._said.read_text()
-
-    def wait(self, holds: Callable[[], bool]) -> None:
-        """Wait for something; the run must go on until then."""
-
-        def now() -> bool:
-            assert self._program.poll() is None, self.said
-            return holds()
-
-        wait_for(now, LONG)
-
-    def events(self, name: str) -> list[dict[str, Any]]:
-        return [line for line in lines(self.path / "events.jsonl") if line["event"] == name]
-
-    def metrics(self) -> list[dict[str, Any]]:
-        return lines(self.path / "metrics.jsonl")
+        first, environment = three.hosts[0], three.cluster.environment
+        with self._err.open("w") as err:
+            program: Any = first.run([*words, *SHORT, *LASTS, *joined], environment, stderr=err)
+        self.process, self.family = program, set()
 
     def steps(self) -> int:
         found = self.metrics()
@@ -106,27 +86,26 @@ class Run:
 
     def places(self) -> dict[str, str]:
         """Return where each process is, or was when it was last begun."""
-        return dict(re.findall(r"^PLACE (\S+) (\S+)$", self.said, re.MULTILINE))
+        return dict(re.findall(r"^PLACE (\S+) (\S+)$", self.log, re.MULTILINE))
 
     def learn_on(self) -> None:
         """Wait for a newer checkpoint."""
-        newest = max((about["version"] for about in complete(self.path)), default=0)
-        self.wait(lambda: any(about["version"] > newest for about in complete(self.path)))
+        newest = self.version()
+        self.wait(lambda: self.version() > newest)
 
     def hit(self, how: str, whom: str) -> dict[str, Any]:
         """Have a process of a kind hit; return that event when the run has gone back for it."""
         hits, restored = len(self.events("hit")), len(self.events("restored"))
-        with self._driver.with_suffix(".orders").open("a") as orders:
-            orders.write(f"{how} {whom}\n")
+        self.order(how, whom)
         self.wait(lambda: len(self.events("hit")) > hits)
         self.wait(lambda: len(self.events("restored")) > restored)
         return self.events("hit")[-1]
 
     def stop(self) -> dict[str, Any]:
         """Press Ctrl-C; return what the run prints."""
-        self._program.send_signal(signal.SIGINT)
-        out, _ = self._program.communicate(timeout=LONG)
-        assert self._program.returncode == 130, self.said
+        self.process.send_signal(signal.SIGINT)
+        out, _ = self.process.communicate(timeout=LONG)
+        assert self.process.returncode == 130, self.log
         summary: dict[str, Any] = json.loads(out)
         assert summary["stopped"] == "Ctrl-C"
         return summary
@@ -135,7 +114,7 @@ class Run:
 def test_a_group_on_two_hosts_learns_though_learners_are_killed_and_frozen(
     tmp_path: Path, three: Three
 ) -> None:
-    run = Run(three, tmp_path, *GROUP)
+    run = Placed(three, tmp_path, *GROUP)
     run.learn_on()
     where = run.places()
     assert where["main"] == where["actor-0"] == "h1"
@@ -146,14 +125,14 @@ def test_a_group_on_two_hosts_learns_though_learners_are_killed_and_frozen(
         assert hit["process"] in [line.get("process") for line in run.events("lost")]
         run.learn_on()
     told = len(run.metrics())
-    run.wait(lambda: plays_well(run.metrics()[told:]))  # and not only before what befell it
+    run.wait(lambda: run.plays_well(told))  # and not only before what befell it
     summary, saved = run.stop(), complete(run.path)[-1]
     epochs = [event["epoch"] for event in run.events("restored")]
     assert epochs == list(range(1, len(epochs) + 1))
     assert len(epochs) >= 2
     assert (saved["epoch"], saved["steps"]) == (len(epochs), summary["steps"])
-    assert re.search(r"stopped by Ctrl-C at [\d,]+ steps, all saved", run.said)
-    went = re.findall(r"^going on from (\d+)\.safetensors", run.said, re.MULTILINE)
+    assert re.search(r"stopped by Ctrl-C at [\d,]+ steps, all saved", run.log)
+    went = re.findall(r"^going on from (\d+)\.safetensors", run.log, re.MULTILINE)
     assert len(went) == len(epochs)
     assert min(map(int, went)) > 0
     assert evaluate(load(run.path), episodes=1000).mean >= 0.75
@@ -163,7 +142,7 @@ def test_a_group_on_two_hosts_learns_though_learners_are_killed_and_frozen(
 def test_queues_are_near_their_actors_and_stay_so_when_a_host_dies(
     tmp_path: Path, three: Three
 ) -> None:
-    run = Run(three, tmp_path, *QUEUES)
+    run = Placed(three, tmp_path, *QUEUES)
     run.wait(lambda: not run.events("lost") and run.steps() > 5_000)
     where = run.places()
     assert where["main"] == "h1"
@@ -187,4 +166,4 @@ def test_queues_are_near_their_actors_and_stay_so_when_a_host_dies(
     assert run.events("restored") == []  # nothing went back to a checkpoint
     run.stop()
     told = rf"^replay-1 on {victim.name} \(process \d+\) .*; begun again$"
-    assert re.search(told, run.said, re.MULTILINE)
+    assert re.search(told, run.log, re.MULTILINE)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from helpers.ray_runs import ENDLESS, Run, listening, running, train
+from helpers.ray_runs import ENDLESS, Begin, Run, listening, running
 
 pytestmark = pytest.mark.cluster
 
@@ -68,24 +68,20 @@ def answer(address: tuple[str, int]) -> str:
         return "no HTTP"
 
 
-def test_the_table_of_ports_is_what_really_listens(tmp_path: Path) -> None:
-    run = train(tmp_path, "dba3c-catch", *ENDLESS)
-    try:
-        run.wait(lambda: run.version() > 0)
-        run.look()
-        found, table = what_listens(run), rows()
-        assert found.keys() <= table.keys()
-        assert {kind for kind in table.keys() - found if EXTRA not in kind} <= {
-            "each spare process"
-        }
-        for kind, each in found.items():
-            address, count, protocol = table[kind]
-            for ports in each:
-                assert {host for host, _ in ports} == {address}, kind
-                if EXTRA in kind:
-                    continue
-                assert len(ports) == int(count), kind
-                answers = {answer(port) for port in ports}
-                assert answers == ({"401"} if protocol == "HTTP" else {"no HTTP"}), kind
-    finally:
-        run.kill()
+def test_the_table_of_ports_is_what_really_listens(begin: Begin) -> None:
+    run = begin("dba3c-catch", *ENDLESS)
+    run.wait(lambda: run.version() > 0)
+    run.look()
+    found, table = what_listens(run), rows()
+    assert {address for address, _, _ in table.values()} == {"127.0.0.1"}
+    assert found.keys() <= table.keys()
+    assert {kind for kind in table.keys() - found if EXTRA not in kind} <= {"each spare process"}
+    for kind, each in found.items():
+        address, count, protocol = table[kind]
+        for ports in each:
+            assert {host for host, _ in ports} == {address}, kind
+            if EXTRA in kind:
+                continue
+            assert len(ports) == int(count), kind
+            answers = {answer(port) for port in ports}
+            assert answers == ({"401"} if protocol == "HTTP" else {"no HTTP"}), kind

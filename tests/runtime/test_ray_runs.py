@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,10 @@ import pytest
 
 from colobus.evaluation.agent import load
 from helpers.launching import complete
-from helpers.ray_runs import DRIVER, ENDLESS, Run, nothing_left, train
+from helpers.ray_runs import DRIVER, ENDLESS, Begin, Run, nothing_left, train
 from helpers.unbroken import assert_same_run, finished
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    """A run with two queues, each with one actor and slots of its own."""
-    words = ("--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 9)
-    run = train(tmp_path, "catch", *words, *ENDLESS)
-    yield run
-    run.kill()
 
 
 def lost_queues(run: Run) -> list[dict[str, Any]]:
@@ -43,7 +33,10 @@ def kill_a_queue(run: Run) -> None:
     run.wait(lambda: len(run.metrics()) > told + 2)
 
 
-def test_a_lost_queue_is_named_and_counted_and_replaced_while_the_run_goes_on(run: Run) -> None:
+def test_a_lost_queue_is_named_and_counted_and_replaced_while_the_run_goes_on(begin: Begin) -> None:
+    """Of two queues, each with one actor and slots of its own."""
+    words = ("--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 9)
+    run = begin("catch", *words, *ENDLESS)
     run.wait(lambda: run.version() > 0)
     for _ in range(3):
         kill_a_queue(run)
@@ -70,24 +63,22 @@ def has_restored(run: Run, times: int) -> bool:
     return len(run.events("restored")) == times
 
 
-def test_killed_processes_change_nothing(tmp_path: Path) -> None:
-    run = train(tmp_path / "broken", "dba3c-catch", "--deterministic", "--steps", 10_000_000)
-    try:
-        for losses, whom in enumerate(("worker", "server"), 1):
-            wait_for_news(run)
-            run.order("SIGKILL", whom)
-            run.wait(partial(has_restored, run, losses))
+def in_folder(name: str, folder: Path, *words: object) -> Run:
+    return train(folder / name, "dba3c-catch", "--deterministic", *words)
+
+
+def test_killed_processes_change_nothing(begin: Begin) -> None:
+    run = begin("--steps", 10_000_000, make=partial(in_folder, "broken"))
+    for losses, whom in enumerate(("worker", "server"), 1):
         wait_for_news(run)
-        run.process.send_signal(signal.SIGINT)
-        assert run.end()[0] == 130
-    finally:
-        run.kill()
+        run.order("SIGKILL", whom)
+        run.wait(partial(has_restored, run, losses))
+    wait_for_news(run)
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 130
     steps = complete(run.path)[-1]["steps"]
-    whole = train(tmp_path / "whole", "dba3c-catch", "--deterministic", "--steps", steps)
-    try:
-        assert whole.end()[0] == 0
-    finally:
-        whole.kill()
+    whole = begin("--steps", steps, make=partial(in_folder, "whole"))
+    assert whole.end()[0] == 0
     assert finished(run.path)[0].version.incarnation == 2
     assert_same_run(run.path, whole.path)
 
@@ -96,20 +87,17 @@ def test_killed_processes_change_nothing(tmp_path: Path) -> None:
     ("numbers", "code"), [([signal.SIGHUP, signal.SIGQUIT], 129), ([signal.SIGINT], 130)]
 )
 def test_a_signal_to_all_processes_of_the_terminal_saves_the_run_and_leaves_nothing(
-    tmp_path: Path, numbers: list[signal.Signals], code: int
+    begin: Begin, numbers: list[signal.Signals], code: int
 ) -> None:
     """Of several signals the command heeds the first; the others must end no process either."""
     words = (*ENDLESS, "--checkpoint-seconds", 600)
     with nothing_left() as env:
-        run = train(tmp_path, "catch", *words, session=True, env=env)
-        try:
-            run.wait(lambda: learned(run) > 0)
-            known = learned(run)
-            for number in numbers:
-                os.killpg(run.process.pid, number)
-            ended, _, log = run.end()
-        finally:
-            run.kill()
+        run = begin("catch", *words, session=True, env=env)
+        run.wait(lambda: learned(run) > 0)
+        known = learned(run)
+        for number in numbers:
+            os.killpg(run.process.pid, number)
+        ended, _, log = run.end()
     assert ended == code
     assert re.search(r"stopped by \S+ at [\d,]+ steps, all saved; go on with: ", log), log
     assert "begun again" not in log  # nothing was lost by it
@@ -142,14 +130,11 @@ colobus.runtime.ray.prepare = prepare_impatiently
 
 
 @pytest.mark.parametrize(("longest", "ends"), [(300.0, 0), (0.02, 3)])
-def test_a_slow_start_is_told_of_and_waited_for(tmp_path: Path, longest: float, ends: int) -> None:
+def test_a_slow_start_is_told_of_and_waited_for(begin: Begin, longest: float, ends: int) -> None:
     impatient = IMPATIENT.replace("= LONGEST", f"= {longest}")
-    run = train(tmp_path, "catch", "--steps", 3_000, code=DRIVER + impatient)
-    try:
-        code, _, _ = run.end()
-        log = run.log
-    finally:
-        run.kill()
+    run = begin("catch", "--steps", 3_000, code=DRIVER + impatient)
+    code, _, _ = run.end()
+    log = run.log
     assert code == ends, log
     told = re.findall(r"^(colobus: )?\S.* did not start within (\d+) s: each asks for ", log, re.M)
     assert told, log

@@ -20,23 +20,29 @@ from conftest import catch, distributed_catch
 
 pytestmark = pytest.mark.cluster
 
+LEARNER = ProcessSpec("main", "learner", ("learner-0",), learns=True, gpus=1)
+ACTOR = ProcessSpec("actor-0", "worker", ("actor-0",), learns=False)
+SERVER = ProcessSpec("server-0", "server", ("server-0",), learns=False)
+
+
+@pytest.fixture
+def ray() -> Any:
+    prepare("")  # before ray is imported, as in a run
+    import ray
+
+    return ray
+
 
 @pytest.mark.parametrize(
     ("between", "inside"), [(2.5, 3600.0), (3600.0, 0.1), (2.5, 0.1), (4.5, 0.1), (5.9, 0.1)]
 )
 def test_nobody_is_blamed_for_a_pause_of_the_watching_process(
-    between: float, inside: float, monkeypatch: pytest.MonkeyPatch
+    between: float, inside: float, ray: Any, now: list[float]
 ) -> None:
     """The answers have arrived in the meantime, but are not looked at yet."""
-    from colobus.runtime.ray import prepare
-
-    prepare("")
     from colobus.runtime.ray.remote import OwnPauses, RemoteProcess
 
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    spec = ProcessSpec("server-0", "server", ("server-0",), learns=False)
-    process = RemoteProcess(spec, handle=object(), heartbeat="a reference", asked=100.0)
+    process = RemoteProcess(SERVER, handle=object(), heartbeat="a reference", asked=now[0])
     pauses = OwnPauses(4.0)
 
     def wait(takes: float) -> None:
@@ -58,18 +64,12 @@ def test_nobody_is_blamed_for_a_pause_of_the_watching_process(
     assert "has given no answer for" in complain()  # that was no pause, but silence
 
 
-def test_one_that_is_frozen_when_it_begins_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_frozen_when_it_begins_again_is_found(ray: Any, now: list[float]) -> None:
     """A new one answers nothing before it has begun, so nothing is asked of it."""
-    from colobus.runtime.ray import prepare
-
-    prepare("")
     from colobus.runtime.ray.remote import RemoteProcess
 
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    spec, handle = ProcessSpec("server-0", "server", ("server-0",), learns=False), MagicMock()
     for new in (True, False):
-        process = RemoteProcess(spec, handle=handle, new=new)
+        process = RemoteProcess(SERVER, handle=MagicMock(), new=new)
         process.begin(1, None, {}, 120.0)
         process.ask_heartbeat()
         assert (process.heartbeat is None) == new
@@ -84,13 +84,8 @@ def test_one_that_is_frozen_when_it_begins_again_is_found(monkeypatch: pytest.Mo
     [(["127.0.0.1"], False), (["127.0.0.1", "10.0.0.7"], True), (["head.example"], True)],
 )
 def test_a_cluster_on_the_loopback_is_on_no_network(
-    addresses: list[str], outside: bool, monkeypatch: pytest.MonkeyPatch
+    addresses: list[str], outside: bool, ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from colobus.runtime.ray import prepare
-
-    prepare("")
-    import ray
-
     from colobus.runtime.ray.session import is_on_network
 
     gone = {"NodeManagerAddress": "10.0.0.9", "Alive": False}
@@ -99,31 +94,15 @@ def test_a_cluster_on_the_loopback_is_on_no_network(
     assert is_on_network() == outside
 
 
-def test_making_processes_is_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    from colobus.runtime.ray import prepare
-
-    prepare("")
+def test_making_processes_is_no_pause(ray: Any, now: list[float]) -> None:
     from colobus.runtime.ray.remote import OwnPauses
 
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
     pauses = OwnPauses(4.0)
     now[0] += 60.0
     pauses.look()
+    began = now[0]
     now[0] += 0.1
-    assert pauses.around(160.0, 0.1) == 0.0
-
-
-@pytest.fixture
-def ray() -> Any:
-    prepare("")  # before ray is imported, as in a run
-    import ray
-
-    return ray
-
-
-LEARNER = ProcessSpec("main", "learner", ("learner-0",), learns=True, gpus=1)
-ACTOR = ProcessSpec("actor-0", "worker", ("actor-0",), learns=False)
+    assert pauses.around(began, 0.1) == 0.0
 
 
 @pytest.mark.parametrize(("spec", "gpus"), [(LEARNER, 1), (ACTOR, 0)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,6 +18,14 @@ from colobus.runtime.ray import prepare
 from helpers.servers import server_of
 
 pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def ray() -> Any:
+    prepare("")  # before ray is imported, as in a run
+    import ray
+
+    return ray
 
 
 class Silent:
@@ -40,11 +47,8 @@ class Silent:
 
 
 def test_a_tensor_takes_no_code_along_and_has_memory_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
+    ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare("")  # before ray is imported, as in a run
-    import ray
-
     from colobus.runtime.ray.process import register_tensors
 
     taken: dict[str, Callable[[Any], Any]] = {}
@@ -99,30 +103,25 @@ def test_a_target_is_not_taken_for_other_parameters_of_its_version(
 
 
 def test_a_call_waits_no_longer_than_a_heartbeat_that_is_on_its_way(
-    monkeypatch: pytest.MonkeyPatch,
+    ray: Any, now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare("")  # before ray is imported, as in a run
-    import ray
-
     from colobus.runtime.ray.remote import HEARTBEAT_SECONDS, RemoteProcess
 
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
     answered: list[object] = []
     monkeypatch.setattr(ray, "wait", lambda wanted, timeout: (answered, wanted))
     silent = Silent()
     process = RemoteProcess(ProcessSpec("server-0", "server", ("server-0",), False), silent)
-    process.heard = now
+    process.heard = now[0]
     process.ask_heartbeat()
     assert silent.asked == 0  # it answered just now
     assert process.seconds_left(4.0) == 4.0
     process.ask_heartbeat(at_once=True)
     assert silent.asked == 1
-    now += 1.5
+    now[0] += 1.5
     process.ask_heartbeat(at_once=True)
     assert silent.asked == 1  # one is on its way
     assert process.seconds_left(4.0) == 2.5
-    now += 2.6
+    now[0] += 2.6
     assert process.seconds_left(4.0) == HEARTBEAT_SECONDS
     answered += [process.heartbeat]  # the answer is there, but nobody has looked yet
     assert process.seconds_left(4.0) == 4.0
@@ -141,11 +140,8 @@ class Answers(Silent):
 
 
 def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches(
-    monkeypatch: pytest.MonkeyPatch,
+    ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare("")
-    import ray
-
     from colobus.runtime.ray import runtime
     from colobus.runtime.ray.placement import Incarnation
     from colobus.runtime.ray.remote import RemoteProcess

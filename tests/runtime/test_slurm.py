@@ -31,17 +31,9 @@ def test_a_job_whose_time_is_over_requeues_itself_until_the_run_is_over(tmp_path
     assert found["hosts"] == ["h1", "h2"]
 
 
-def test_a_job_that_is_cancelled_stays_so_and_slurm_says_what_it_refuses(tmp_path: Path) -> None:
+def test_a_job_that_is_cancelled_stays_so(tmp_path: Path) -> None:
     words = ["dba3c-catch", "--nodes", 2, "--minutes", 20, "--no-finish", "--out", tmp_path / "run"]
     with Hosts(3) as hosts, slurm(hosts[:2], hosts[2]) as cluster:
-        for more, why in (
-            (("--partition", "fast"), "run.sh: Batch job submission failed: Invalid partition"),
-            (("--workers", 5), "--nodes 2: the run has 5 processes of --cpus 1, the nodes (2 CPUs"),
-        ):
-            with pytest.raises(RuntimeError, match="exit 2") as refused:
-                cluster.submit(tmp_path, *words, *more)
-            assert why in str(refused.value).replace("invalid partition specified: fast ", "")
-        (tmp_path / "run.sh").unlink()
         job = cluster.submit(tmp_path, *words)
         learning = tmp_path / "run" / "metrics.jsonl"
         wait_for(lambda: learning.exists() or cluster.is_over(job), 300)
