@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from benchmarks.lib.faults import Sleeper
+from colobus.algorithms.api import Scores
 from colobus.cli.bench import Bench
 from colobus.cli.experiment_flags import cluster_of, resolve
 from colobus.cli.flags import print_json
@@ -30,7 +31,7 @@ from colobus.experiment.settings import Experiment
 from colobus.roles.actor import Actor
 from colobus.roles.learner import Learner
 from colobus.roles.parameters.published import Pulled
-from colobus.roles.policy import Scores, SlicedPolicy
+from colobus.roles.policy import SlicedPolicy
 from colobus.roles.schedule import Schedule
 from colobus.runtime.graph import RoleGraph, part
 from colobus.runtime.groups import Cluster

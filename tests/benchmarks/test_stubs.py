@@ -14,11 +14,12 @@ import torch
 
 from benchmarks.lib.faults import Sleeper
 from benchmarks.lib.stubs import LEARNER, PREDICTOR, measure, parse_dummies, trained_with
+from colobus.algorithms.api import Scores
 from colobus.core.errors import ColobusError
 from colobus.envs.make import make_games
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import FlatParameters
-from colobus.roles.policy import Policy, Scores
+from colobus.roles.policy import Policy
 from colobus.runtime.graph import RoleGraph
 from colobus.training.start import begin, make_network
 from colobus.training.topology import make_graph

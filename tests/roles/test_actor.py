@@ -234,7 +234,7 @@ def test_a_restarted_actor_plays_fresh_games_and_goes_on_counting() -> None:
 def test_a_bfloat16_actor_acts_in_bfloat16() -> None:
     scene = on_catch(precision="bfloat16")
     (sent,) = scene.play(1)
-    assert {p.dtype for p in scene.actor._policy.net.torso.parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in scene.actor.policy.net.torso.parameters()} == {torch.bfloat16}
     assert sent.log_probs.dtype == np.float32
     scene.assert_recorded(sent, atol=0.1)
 

@@ -63,7 +63,7 @@ class Scene:
             server_of(self.flat.values[c], version=START, kind=Recording)
             for c in self.flat.layout.cut(servers)
         ]
-        self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0, replay_mix=replay_mix)
+        self.replay = TrajectoryQueue(Fifo(4), capacity=9, patience=0.0, replay_mix=replay_mix)
         self.tracker = stand_in(Reports(rounds))
         self.algorithm_state = algorithm.start()
         self.learner = Learner(

@@ -62,7 +62,7 @@ class Scene:
         ]
         for server in self.servers:
             server.log = self.log
-        self.replay = TrajectoryQueue(Fifo(1), capacity=9, patience=0.0)
+        self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0)
         self.cache = PublishedParameters(Params(START, flat.values.clone()), kept=9, patience=0.0)
         self.learner = Learner(
             0,

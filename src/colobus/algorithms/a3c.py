@@ -12,7 +12,16 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from colobus.algorithms.api import Algorithm, Ends, Terms, Topology, jumping, jumps_of, number
+from colobus.algorithms.api import (
+    Algorithm,
+    Ends,
+    Scores,
+    Terms,
+    Topology,
+    jumping,
+    jumps_of,
+    number,
+)
 from colobus.algorithms.batches import WholeBatch
 from colobus.algorithms.exploration import Player, Sampled
 from colobus.core.errors import ColobusError
@@ -113,19 +122,11 @@ class A3C(Algorithm):
         """Draw actions from the policy."""
         return Sampled(player, self.hold_after)
 
-    def act(
-        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def act(self, net: Network, observations: torch.Tensor, state: torch.Tensor | None) -> Scores:
         """Return the policy's logits float32[B, A]. The recurrent state is unchanged."""
         return net.heads["policy"](net.features(observations)), state
 
-    def prepare(
-        self,
-        net: Network,
-        batch: Batch,
-        algorithm_state: AlgorithmState,
-        random: torch.Generator | None = None,
-    ) -> WholeBatch:
+    def prepare(self, net: Network, batch: Batch, algorithm_state: AlgorithmState) -> WholeBatch:
         """Preprocess and stack the frames; `loss` computes the targets."""
         return WholeBatch(Observations(net, batch.frames, batch.ages), batch)
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 
-from colobus.algorithms.api import ActingPolicy, Algorithm, Ends, Terms, linear
+from colobus.algorithms.api import ActingPolicy, Algorithm, Ends, Scores, Terms, linear
 from colobus.algorithms.batches import WholeBatch
 from colobus.algorithms.exploration import (
     Exploration,
@@ -93,9 +93,7 @@ class ActionValues(Algorithm):
         fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
         return epsilon_greedy(player, falling(*fall, player.games), self.longest_random)
 
-    def act(
-        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def act(self, net: Network, observations: torch.Tensor, state: torch.Tensor | None) -> Scores:
         """Return the action values float32[B, A]. The recurrent state is unchanged."""
         return self.means(net.heads["q"](net.features(observations))), state
 

@@ -50,6 +50,10 @@ Ends = Mapping[str, tuple[float, float | None]]
 Terms = dict[str, torch.Tensor]
 """Scalars to log by name."""
 
+Scores = tuple[torch.Tensor, torch.Tensor | None]
+"""Scores of the actions float32[B, A], and the next recurrent state float32[B, S] if there is
+one, both on the network's device."""
+
 
 def target_parameters(algorithm_state: AlgorithmState) -> dict[str, torch.Tensor]:
     """Return the target parameters in an algorithm's state by name; {} if there are none."""
@@ -215,9 +219,7 @@ class Algorithm(ABC):
         """Return how an actor explores."""
 
     @abstractmethod
-    def act(
-        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def act(self, net: Network, observations: torch.Tensor, state: torch.Tensor | None) -> Scores:
         """Return action scores float32[B, A] (logits or values), and the next recurrent state.
 
         Args:
@@ -228,30 +230,20 @@ class Algorithm(ABC):
                 0.
         """
 
-    def scores(
-        self, net: Network, stacks: torch.Tensor, state: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def scores(self, net: Network, stacks: torch.Tensor, state: torch.Tensor | None) -> Scores:
         """Return what `act` does, for stacks with masks: low for actions that are not allowed."""
         seen, allowed = net.apart(stacks)
         scores, after = self.act(net, seen, state)
         return losses.masked(scores, allowed), after
 
     @abstractmethod
-    def prepare(
-        self,
-        net: Network,
-        batch: Batch,
-        algorithm_state: AlgorithmState,
-        random: torch.Generator | None = None,
-    ) -> Prepared:
+    def prepare(self, net: Network, batch: Batch, algorithm_state: AlgorithmState) -> Prepared:
         """Preprocess a batch, and compute what is the same in all its epochs, such as targets.
 
         Args:
             net: the network that learns.
             batch: windows, on its device.
             algorithm_state: the algorithm's state.
-            random: generator in the memory of the host of all random numbers, such as those of a
-                noisy network, so that a seed repeats a run (None: that of torch).
         """
 
     @abstractmethod
@@ -262,7 +254,15 @@ class Algorithm(ABC):
         algorithm_state: AlgorithmState,
         random: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, Terms]:
-        """Return the loss to minimise, and scalars to log by name; see `prepare`."""
+        """Return the loss to minimise, and scalars to log by name.
+
+        Args:
+            net: the network that learns.
+            minibatch: of a batch that `prepare` returned.
+            algorithm_state: the algorithm's state.
+            random: generator in the memory of the host of all random numbers, so that a seed
+                repeats a run (None: that of torch).
+        """
 
     def is_outlier(self, algorithm_state: AlgorithmState, loss: float) -> bool:
         """Return whether to drop the gradient of this loss. Does not change ``algorithm_state``."""

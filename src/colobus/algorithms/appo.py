@@ -19,6 +19,7 @@ import torch
 from colobus.algorithms import auxiliary
 from colobus.algorithms.api import (
     Algorithm,
+    Scores,
     Terms,
     Topology,
     followed,
@@ -26,17 +27,12 @@ from colobus.algorithms.api import (
     staircase,
     target_parameters,
 )
-from colobus.algorithms.batches import (
-    Minibatch,
-    Samples,
-    SequenceSamples,
-    evaluate,
-    in_sequences,
-)
+from colobus.algorithms.batches import Minibatch, Samples, evaluate
 from colobus.algorithms.exploration import Player, Sampled
 from colobus.core.errors import ColobusError
 from colobus.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from colobus.core.types import AlgorithmState, Batch
+from colobus.nets.autoencoder import Prediction
 from colobus.nets.config import Autoencoder
 from colobus.nets.heads import Head, Linear
 from colobus.nets.network import CODE, Network
@@ -181,21 +177,15 @@ class APPO(Algorithm):
         """Draw actions from the policy."""
         return Sampled(player, self.hold_after)
 
-    def act(
-        self, net: Network, observations: torch.Tensor, state: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def act(self, net: Network, observations: torch.Tensor, state: torch.Tensor | None) -> Scores:
         """Return the policy's logits float32[B, A], and the next recurrent state."""
         hidden, after = net.step(observations, state)
         return net.outputs(hidden)["policy"], after
 
     @torch.no_grad()
     def prepare(
-        self,
-        net: Network,
-        batch: Batch,
-        algorithm_state: AlgorithmState,
-        random: torch.Generator | None = None,
-    ) -> Samples[Steps] | SequenceSamples[Steps]:
+        self, net: Network, batch: Batch, algorithm_state: AlgorithmState
+    ) -> Samples[Steps]:
         """Evaluate all observations with the current network and compute the targets.
 
         The values are the current network's. With a target network, V-trace's ratios are those of
@@ -232,8 +222,10 @@ class APPO(Algorithm):
             old,
             allowed,
         )
-        future = auxiliary.future(net, batch, evaluated.outputs.get(CODE))
-        samples = Samples(
+        future, codes = None, evaluated.outputs.get(CODE)
+        if codes is not None and isinstance(net.auxiliary, Prediction):
+            future = auxiliary.Future(batch, codes, net.auxiliary_part)
+        return Samples(
             observations,
             batch.actions.shape[1],
             steps,
@@ -241,8 +233,9 @@ class APPO(Algorithm):
             future,
             net.policies,
             steps.advantages if self.normalise else None,
+            evaluated.states,
+            batch.ages,
         )
-        return in_sequences(samples, evaluated, batch.ages, self.sequence)
 
     def loss(
         self,

@@ -90,19 +90,6 @@ class Future:
         )
 
 
-def future(net: Network, batch: Batch, codes: torch.Tensor | None) -> Future | None:
-    """Return what the prediction learns from; None if the network predicts nothing.
-
-    Args:
-        net: the network that learns.
-        batch: the batch.
-        codes: its output `CODE` for all observations of the batch, if there is one.
-    """
-    if codes is None or not isinstance(net.auxiliary, Prediction):
-        return None
-    return Future(batch, codes, net.auxiliary_part)
-
-
 def loss(
     net: Network,
     code: torch.Tensor,
@@ -159,6 +146,10 @@ def prediction_loss(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the loss of a prediction times its weight, and scalars to log by name.
 
+    It is the sum of the losses of reward, end and next hidden layer. They are means over all known
+    steps: the cross-entropy of the reward's sign, that of the end, and 1 minus the cosine between
+    the predicted hidden layer and the target.
+
     Args:
         net: has a prediction.
         code: what it predicts from, hidden layers [M, width].
@@ -166,8 +157,16 @@ def prediction_loss(
     """
     assert isinstance(net.auxiliary, Prediction)
     with net.casting():
-        latents, outcomes = net.auxiliary(code, ahead.actions)
-    terms = prediction_losses(latents, outcomes, ahead)
+        latents, outcomes = net.auxiliary(code, ahead.actions)  # [M, H, width], logits
+    signs, end = outcomes[..., :REWARDS], outcomes[..., REWARDS]
+    reward = functional.cross_entropy(signs.mT, ahead.rewards, reduction="none")
+    ends = functional.binary_cross_entropy_with_logits(end, ahead.ends, reduction="none")
+    angle = 1.0 - functional.cosine_similarity(latents, ahead.latents, dim=2)
+    terms = {
+        "reward_prediction_loss": mean_of(reward, ahead.weights),
+        "end_prediction_loss": mean_of(ends, ahead.weights),
+        "latent_prediction_loss": mean_of(angle, ahead.follows),
+    }
     total = torch.stack(list(terms.values())).sum()
     logged = {name: term.detach() for name, term in terms.items()}
     return net.auxiliary_weight * total, logged | {"prediction_loss": total.detach()}
@@ -185,27 +184,3 @@ def reconstruction_loss(
     """
     rows = [x.permute(0, 2, 3, 1).flatten(1).float() for x in (found, wanted)]  # no copies
     return 0.5 * mean_of((rows[0] - rows[1]).square().mean(dim=1), weights)
-
-
-def prediction_losses(
-    latents: torch.Tensor, outcomes: torch.Tensor, ahead: Ahead
-) -> dict[str, torch.Tensor]:
-    """Return the losses of reward, end and next hidden layer by name, whose sum is minimised.
-
-    They are means over all known steps: the cross-entropy of the reward's sign, that of the end,
-    and 1 minus the cosine between the predicted hidden layer and the target.
-
-    Args:
-        latents: float32[M, H, width], predicted.
-        outcomes: float32[M, H, REWARDS + 1], logits.
-        ahead: what followed.
-    """
-    signs, end = outcomes[..., :REWARDS], outcomes[..., REWARDS]
-    reward = functional.cross_entropy(signs.mT, ahead.rewards, reduction="none")
-    ends = functional.binary_cross_entropy_with_logits(end, ahead.ends, reduction="none")
-    angle = 1.0 - functional.cosine_similarity(latents, ahead.latents, dim=2)
-    return {
-        "reward_prediction_loss": mean_of(reward, ahead.weights),
-        "end_prediction_loss": mean_of(ends, ahead.weights),
-        "latent_prediction_loss": mean_of(angle, ahead.follows),
-    }

@@ -79,7 +79,7 @@ class Prepared(ABC):
 
 
 class Samples(Prepared, Generic[Columns]):
-    """All ``N * T`` steps of a batch, from which minibatches are selected.
+    """All ``N * T`` steps of a batch, from which minibatches of them or of sequences are selected.
 
     Args:
         observations: the ``N * (T + 1)`` observations of the batch.
@@ -89,6 +89,9 @@ class Samples(Prepared, Generic[Columns]):
         future: what follows each step, for a prediction.
         policies: separate ones of the network, for the agents whose windows are neighbours.
         standardised: float32[N * T], what the loss standardises in each minibatch, if anything.
+        states: of a recurrent network, float32[N * T / S, 2 * width], before each sequence of ``S``
+            steps; a row is then a sequence.
+        ages: int64[N, T + 1], of the batch, with ``states``.
     """
 
     def __init__(
@@ -100,34 +103,56 @@ class Samples(Prepared, Generic[Columns]):
         future: Future | None = None,
         policies: int = 1,
         standardised: torch.Tensor | None = None,
+        states: torch.Tensor | None = None,
+        ages: torch.Tensor | None = None,
     ) -> None:
-        super().__init__(len(weights), weights.device)
+        self.row = 1 if states is None else len(weights) // len(states)
+        super().__init__(len(weights) // self.row, weights.device)
         self._policies, self._standardised, self._future = policies, standardised, future
         self._observations, self._length, self._columns = observations, length, columns
         self._weights = weights
+        self._starts: tuple[torch.Tensor, torch.Tensor] | None = None  # states, where games begin
+        if states is not None and ages is not None:
+            self._starts = states, (ages[:, :-1] == 0).reshape(self.size, self.row)
 
     def select(
         self, index: torch.Tensor, moments: torch.Tensor | None = None
     ) -> Minibatch[Columns]:
-        """Return the samples with indices int64[M]; ``n * T + t`` is step t of window n."""
-        window = index // self._length
-        picked = type(self._columns)(*(column[index] for column in self._columns))
-        ahead = None if self._future is None else self._future.select(index)
-        stacks = self._observations.pick(index + window)  # a window has one more than steps
-        if self._policies == 1:
-            return Minibatch(stacks, picked, ahead, moments)
-        seen = Observed(stacks, agents=window % self._policies)
-        return Minibatch(seen, picked, ahead, moments)
+        """Return the rows with indices int64[M]; ``n * T + t`` is step t of window n.
+
+        The steps of a sequence come one after the other.
+        """
+        steps = self._steps(index)
+        window = steps // self._length
+        picked = type(self._columns)(*(column[steps] for column in self._columns))
+        ahead = None if self._future is None else self._future.select(steps)
+        stacks = self._observations.pick(steps + window)  # a window has one more than steps
+        agents = window % self._policies if self._policies > 1 else None
+        if self._starts is not None:
+            states, begins = self._starts
+            seen = Observed(stacks, states[index], begins[index], agents)
+            return Minibatch(seen, picked, ahead, moments)
+        if agents is not None:
+            return Minibatch(Observed(stacks, agents=agents), picked, ahead, moments)
+        return Minibatch(stacks, picked, ahead, moments)
 
     def sums(self, index: torch.Tensor) -> torch.Tensor | None:
-        """Return the sums of what the loss of these samples standardises; None if nothing."""
+        """Return the sums of what the loss of these rows standardises; None if nothing."""
         if self._standardised is None:
             return None
-        return weighted_sums(self._standardised[index], self._weights[index])
+        steps = self._steps(index)
+        return weighted_sums(self._standardised[steps], self._weights[steps])
 
     def weight(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the weights of these samples, a scalar float32."""
-        return self._weights[index].sum()
+        """Return the sum of the weights of the steps of these rows, a scalar float32."""
+        return self._weights[self._steps(index)].sum()
+
+    def _steps(self, index: torch.Tensor) -> torch.Tensor:
+        """Return the steps of rows."""
+        if self.row == 1:
+            return index
+        steps = index.unsqueeze(1) * self.row + torch.arange(self.row, device=index.device)
+        return steps.flatten()
 
 
 class WholeBatch(Prepared):
@@ -204,11 +229,14 @@ class _Whole(nn.Module):
     ) -> Evaluated:
         net, (windows, length) = self.net, observations.shape
         chunks, agents = observations.chunks(size), None
+        own: Sequence[torch.Tensor | None] = [None] * len(chunks)
         if net.policies > 1:
             window = torch.arange(windows, device=batch.ages.device).repeat_interleave(length)
             agents = window % net.policies
+            own = torch.split(agents, size)
         if net.recurrent is None:
-            parts = [net(observed) for observed in _with_agents(chunks, agents)]
+            pairs = zip(chunks, own, strict=True)
+            parts = [net(x if its is None else Observed(x, agents=its)) for x, its in pairs]
             return Evaluated({k: torch.cat([p[k] for p in parts]) for k in parts[0]}, None)
         inputs = torch.cat([net.features(stacks) for stacks in chunks]).view(windows, length, -1)
         hidden, states = _go_through(net.recurrent, inputs, batch, sequence)
@@ -228,62 +256,3 @@ def _go_through(
         hidden.append(outputs)
     starts = torch.stack(states[:-1], dim=1)  # the last is of observation T alone
     return torch.cat(hidden, dim=1), starts.flatten(0, 1)
-
-
-def _with_agents(
-    chunks: Sequence[torch.Tensor], agents: torch.Tensor | None
-) -> Sequence[torch.Tensor | Observed]:
-    """Return stacks with the agents that see them, if the network wants to know them."""
-    if agents is None:
-        return chunks
-    own = torch.split(agents, len(chunks[0]))
-    return [Observed(stacks, agents=them) for stacks, them in zip(chunks, own, strict=True)]
-
-
-class SequenceSamples(Prepared, Generic[Columns]):
-    """All ``N * T / S`` sequences of a batch, from which minibatches are selected.
-
-    Args:
-        samples: the steps of the batch.
-        states: float32[N * T / S, 2 * width], before each sequence.
-        ages: int64[N, T + 1], of the batch.
-        sequence: steps of a sequence (S).
-    """
-
-    def __init__(
-        self, samples: Samples[Columns], states: torch.Tensor, ages: torch.Tensor, sequence: int
-    ) -> None:
-        super().__init__(len(states), states.device)
-        self.row, self._samples, self._states = sequence, samples, states
-        self._begins = (ages[:, :-1] == 0).reshape(self.size, sequence)
-
-    def select(
-        self, index: torch.Tensor, moments: torch.Tensor | None = None
-    ) -> Minibatch[Columns]:
-        """Return the sequences with indices int64[M], one after the other."""
-        found = self._samples.select(self._steps(index), moments)
-        seen = found.observations
-        seen = Observed(seen) if isinstance(seen, torch.Tensor) else seen
-        seen = seen._replace(state=self._states[index], begins=self._begins[index])
-        return found._replace(observations=seen)
-
-    def sums(self, index: torch.Tensor) -> torch.Tensor | None:
-        """Return the sums of what the loss of these sequences standardises; None if nothing."""
-        return self._samples.sums(self._steps(index))
-
-    def weight(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the weights of the steps of these sequences, a scalar float32."""
-        return self._samples.weight(self._steps(index))
-
-    def _steps(self, index: torch.Tensor) -> torch.Tensor:
-        steps = index.unsqueeze(1) * self.row + torch.arange(self.row, device=index.device)
-        return steps.flatten()
-
-
-def in_sequences(
-    samples: Samples[Columns], evaluated: Evaluated, ages: torch.Tensor, sequence: int
-) -> Samples[Columns] | SequenceSamples[Columns]:
-    """Return the samples, in sequences if the network that was evaluated is recurrent."""
-    if evaluated.states is None:
-        return samples
-    return SequenceSamples(samples, evaluated.states, ages, sequence)

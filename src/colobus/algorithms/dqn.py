@@ -180,13 +180,7 @@ class DQN(DistributionalValues):
             epsilons = ladder(player, self.ladder_base, self.ladder_alpha)
         return epsilon_greedy(player, epsilons, self.longest_random, self.hold_after)
 
-    def prepare(
-        self,
-        net: Network,
-        batch: Batch,
-        algorithm_state: AlgorithmState,
-        random: torch.Generator | None = None,
-    ) -> WholeBatch:
+    def prepare(self, net: Network, batch: Batch, algorithm_state: AlgorithmState) -> WholeBatch:
         """Preprocess and stack the observations: all, or two of each window with n-step returns."""
         if self.returns == "q_lambda":
             return WholeBatch(Observations(net, batch.frames, batch.ages), batch, None)

@@ -146,13 +146,7 @@ class IQN(ActionValues):
         """Return the values […] of quantiles […, K]."""
         return outputs.mean(dim=-1)
 
-    def prepare(
-        self,
-        net: Network,
-        batch: Batch,
-        algorithm_state: AlgorithmState,
-        random: torch.Generator | None = None,
-    ) -> WholeBatch:
+    def prepare(self, net: Network, batch: Batch, algorithm_state: AlgorithmState) -> WholeBatch:
         """Preprocess and stack the first and the last observation of each return."""
         return self.first_steps(net, batch, self.now(algorithm_state, "gamma"))
 

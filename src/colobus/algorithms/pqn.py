@@ -79,11 +79,7 @@ class PQN(DistributionalValues):
 
     @torch.no_grad()
     def prepare(
-        self,
-        net: Network,
-        batch: Batch,
-        algorithm_state: AlgorithmState,
-        random: torch.Generator | None = None,
+        self, net: Network, batch: Batch, algorithm_state: AlgorithmState
     ) -> Samples[Steps]:
         """Evaluate all observations with the current network and compute the lambda returns."""
         observations = Observations(net, batch.frames, batch.ages)

@@ -7,13 +7,10 @@ nothing of it is imported here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    pass
 
 Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]

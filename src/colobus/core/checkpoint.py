@@ -101,14 +101,9 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             made is gone; nothing is left behind.
     """
     folder.mkdir(exist_ok=True)
-    path = path_of(folder, checkpoint)
+    path = file_of(folder, checkpoint.version.number)
     write_pair(path, checkpoint)
     return path
-
-
-def path_of(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Return where the tensors of a checkpoint are in a folder of checkpoints."""
-    return file_of(folder, checkpoint.version.number)
 
 
 def file_of(folder: Path, version: int) -> Path:

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -73,12 +74,12 @@ def not_installed(what: str, error: ImportError, extra: str) -> ColobusError:
     return ColobusError(f"{what}: {error}; install it with: pip install 'colobus[{extra}]'")
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """Return a phrase with the known names closest to ``name``, or else the first eight."""
     import difflib  # most runs never need it
 
     names = sorted(set(known))
-    near = difflib.get_close_matches(name, names, n=count, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, cutoff=0.5)
     if near:
         return f"nearest known: {', '.join(near)}"
     return f"known: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
@@ -86,11 +87,8 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
 
 def place_of(error: BaseException) -> str:
     """Return file and line where an error was raised."""
-    where = error.__traceback__
-    assert where is not None
-    while where.tb_next:
-        where = where.tb_next
-    return f"{where.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{where.tb_lineno}"
+    (last,) = traceback.extract_tb(error.__traceback__, limit=-1)
+    return f"{last.filename.rsplit('/', 1)[-1]}:{last.lineno}"
 
 
 def printable(text: str) -> str:

@@ -7,6 +7,7 @@ differences).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,14 +76,14 @@ class StuckGuard:
     again. In a game without FIRE it is replaced by action 1.
 
     Args:
-        limit: number of equal actions in a row that the guard does not replace.
+        limit: number of equal actions in a row that the guard does not replace; None: of any.
         action_names: names of the game's actions in order.
         count: number of games.
     """
 
-    def __init__(self, limit: int, action_names: Sequence[str], count: int) -> None:
+    def __init__(self, limit: int | None, action_names: Sequence[str], count: int) -> None:
         self.pressed: Ints = np.zeros(count, dtype=np.int64)  # in the current game of each
-        self._limit = limit
+        self._limit = limit or math.inf
         self._action = action_names.index("FIRE") if "FIRE" in action_names else 1
         self._last: Ints = np.zeros(count, dtype=np.int64)
         self._run: Ints = np.zeros(count, dtype=np.int64)

@@ -122,9 +122,8 @@ class InProcesses(VectorEnv[Any, Any, Any]):
 
     def close(self, **_: Any) -> None:
         """End the processes, whatever they do."""
-        self._envs._state = (
-            async_vector_env.AsyncState.DEFAULT
-        )  # else it waits for a step, also of a dead process
+        # else it waits for a step, also of a dead process
+        self._envs._state = async_vector_env.AsyncState.DEFAULT
         self._envs.close(terminate=True)
 
     def _joined(self, infos: dict[str, Any]) -> dict[str, Any]:

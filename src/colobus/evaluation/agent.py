@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,15 +21,15 @@ from colobus.core.functions import Function, MakeEnv, check_callable, name_of
 from colobus.core.notebook import html_table
 from colobus.core.types import Floats, Frames, Ints
 from colobus.envs.api import GameSettings
-from colobus.envs.make import agents, frame_type, masks, planes
+from colobus.envs.make import frame_type
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
 from colobus.runs.best import pick_checkpoint
 from colobus.runs.config import check_of, read_config
 from colobus.runs.exported import unpacked
 from colobus.runs.folder import CONFIG, find_files
-from colobus.runtime.devices import CPU, find_device
-from colobus.training.start import check_frames, check_game, statistics_of
+from colobus.runtime.devices import CPU, find_device, torch_threads
+from colobus.training.start import Start, check_frames, check_game, make_network, statistics_of
 
 
 def load_parameters(net: Network, parameters: dict[str, torch.Tensor]) -> None:
@@ -93,18 +93,8 @@ class Agent:
         self.actions = actions
         self.checkpoint = checkpoint
         self._frame_type = frame_type(experiment.games)
-        statistics = statistics_of(checkpoint)
-        height, width = statistics.mean.shape
-        self.net = Network(
-            experiment.network,
-            (height, width),
-            partial(experiment.algorithm.heads, actions),
-            statistics,
-            "float32",
-            planes=planes(experiment.games),
-            masks=masks(experiment.games),
-            agents=agents(experiment.games),
-        )
+        start = Start(statistics_of(checkpoint), actions, "float32")
+        self.net = make_network(experiment, start)
         load_parameters(self.net, checkpoint.playing())
         self.device = device
         self.net.requires_grad_(False).eval().to(device)  # own torsos may differ in training
@@ -258,7 +248,10 @@ class Agent:
             state = state.detach().cpu().numpy()
         stacks, single = self._stacks(np.asarray(observations))
         before = self._recurrent_state(state, len(stacks))
-        with torch.inference_mode(), _few_threads(len(stacks)):
+        few: AbstractContextManager[None] = nullcontext()
+        if len(stacks) <= SMALL:
+            few = torch_threads(1)
+        with torch.inference_mode(), few:
             observed = self.net.preprocess(torch.from_numpy(stacks).to(self.device))
             random = random or self._random
             noise = self._noise(len(stacks), policy or self.policy, random)
@@ -376,20 +369,6 @@ class Agent:
                 "epsilon or greedy"
             )
         return gumbel(shape, random)
-
-
-@contextmanager
-def _few_threads(samples: int) -> Iterator[None]:
-    """Let torch compute a few samples on one thread."""
-    before = torch.get_num_threads()
-    if before == 1 or samples > SMALL:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _with_own(

@@ -15,7 +15,7 @@ import torch
 
 from colobus.core.errors import ColobusError, program
 from colobus.core.seeding import game_seeds, generator
-from colobus.core.types import Bools, Bytes, Ints
+from colobus.core.types import Bools, Ints
 from colobus.envs.ale import AleGame
 from colobus.envs.api import Games, GameSettings, close
 from colobus.envs.frames import FrameStack, StuckGuard
@@ -204,21 +204,20 @@ class _VectorPlayer:
         first = games.reset()
         observed = FrameStack(games.count, self._agent.stack, games.frame_shape, first.dtype)
         observed.reset(first)
-        guard = StuckGuard(self._stuck, games.action_names, games.count) if self._stuck else None
+        guard = StuckGuard(self._stuck, games.action_names, games.count)
         state = self._agent.initial_state(games.count)
         while np.any(self._finished < self._quotas) and not stop.is_set():
             actions, state = self._agent.act(
                 observed.stacks, self._policy, self._random, state=state
             )
-            step = games.step(guard.let_through(actions) if guard else actions)
+            step = games.step(guard.let_through(actions))
             observed.push(step.frames, step.over)
             state[step.over] = 0.0
             self._scores += step.rewards
             self._lengths += 1 if step.idle is None else ~step.idle
             if step.over.any():
-                self._finish(step.over, step.truncated, guard.pressed if guard else None)
-                if guard:
-                    guard.begin(step.over)
+                self._finish(step.over, step.truncated, guard.pressed)
+                guard.begin(step.over)
             if (endless := self._lengths >= self._longest).any():
                 self._leave(endless)
             if time.monotonic() > self.end:
@@ -230,18 +229,15 @@ class _VectorPlayer:
         """Count games that do not end as they are; their rows cannot begin another one."""
         playing = endless & (self._finished < self._quotas)
         self.endless += int(playing.sum())
-        self._finish(endless, endless, None)
+        self._finish(endless, endless, np.zeros_like(self._lengths))
         self.left_out += int((self._quotas - self._finished)[playing].sum())
         self._finished[endless] = np.maximum(self._finished, self._quotas)[endless]
 
-    def _finish(self, over: Bools, truncated: Bools, pressed: Ints | None) -> None:
+    def _finish(self, over: Bools, truncated: Bools, pressed: Ints) -> None:
         """Keep the results of the finished games that count."""
         for b in np.flatnonzero(over & (self._finished < self._quotas)):
             result = PlayedGame(
-                float(self._scores[b]),
-                int(self._lengths[b]),
-                bool(truncated[b]),
-                int(pressed[b]) if pressed is not None else 0,
+                float(self._scores[b]), int(self._lengths[b]), bool(truncated[b]), int(pressed[b])
             )
             seed = self._seeds[b // agents(self._settings)]
             self.results.append((int(self._finished[b]), int(seed), result))
@@ -255,13 +251,7 @@ class _StartStateGame:
 
     def __init__(self, game: AleGame, starts: StartStates, agent: Agent) -> None:
         self._game, self._starts, self._agent = game, starts, agent
-        self._observed = FrameStack(1, agent.stack, game.frame_shape)
-
-    @property
-    def stack(self) -> Bytes:
-        """The observation, uint8[K, H, W]."""
-        stack: Bytes = self._observed.stacks[0]
-        return stack
+        self.observed = FrameStack(1, agent.stack, game.frame_shape)
 
     def begin(self, number: int) -> None:
         """Go to the start state of game ``number``; the stack holds the frames before it.
@@ -281,13 +271,13 @@ class _StartStateGame:
                 f"make a file with: {program()} starts RUN --out FILE"
             ) from None
         for frame in frames:
-            self._observed.push(frame[None])
+            self.observed.push(frame[None])
         self.number, self.score, self.steps, self.truncated = number, 0.0, 0, False
 
     def step(self, action: int) -> bool:
         """Play one step; return whether the game is over."""
         step = self._game.step(action)
-        self._observed.push(step.frame[None])
+        self.observed.push(step.frame[None])
         self.score, self.steps = self.score + step.reward, self.steps + 1
         self.truncated = step.truncated
         return step.over
@@ -321,7 +311,7 @@ class _StartStatePlayer:
             playing.append(_StartStateGame(emulator, self._starts, self._agent))
             playing[-1].begin(waiting.popleft())
         while playing and not stop.is_set():
-            stacks = np.stack([game.stack for game in playing])
+            stacks = np.concatenate([game.observed.stacks for game in playing])
             state = np.concatenate([game.state for game in playing])
             actions, state = self._agent.act(stacks, self._policy, self._random, state=state)
             over = [game.step(int(a)) for game, a in zip(playing, actions, strict=True)]

@@ -239,8 +239,7 @@ class Evaluation:
             f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max {self.max:g}",
             *self._beside_a_human(),
             f"protocol {self.protocol.name}: {self.protocol.about}; {count} {kind}{instead}, raw "
-            f"rewards, {describe(self.policy, self.epsilon)}, {len(self.action_names)} "
-            f"actions, "
+            f"rewards, {describe(self.policy, self.epsilon)}, {len(self.action_names)} actions, "
             f"seed {self.seed}",
         ]
         if self.starts:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from colobus.core.checkpoint import (
     by_age,
+    file_of,
     is_there,
     list_checkpoints,
-    path_of,
     read_about,
     write_checkpoint,
 )
@@ -166,12 +166,10 @@ class Sidecar:
         except ColobusError:
             return False
 
-    def _list_checkpoints(self) -> list[Path]:
-        """Return the present checkpoints, oldest first, and remember them."""
+    def _list_checkpoints(self) -> None:
+        """Remember the present checkpoints."""
         self._listed_at = time.monotonic()
-        paths = list_checkpoints(self._folder)
-        self._seen |= {path.name for path in paths}
-        return paths
+        self._seen |= {path.name for path in list_checkpoints(self._folder)}
 
     def _check_run(self) -> None:
         """Raise if the run has ended; list the checkpoints, since training deletes old ones."""
@@ -195,18 +193,6 @@ def _completed_at(path: Path) -> int | None:
         return None
 
 
-class _Job(Protocol):
-    """A job for each checkpoint."""
-
-    kind: str
-
-    def is_done(self, steps: int) -> bool:
-        """Return whether the run's folder has the result for the checkpoint after these steps."""
-
-    def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
-        """Do the job, calling ``check_run`` often; return its results and the file."""
-
-
 class _EvaluationJob:
     kind = "evaluation"
 
@@ -214,9 +200,11 @@ class _EvaluationJob:
         self._run, self._minutes = run, minutes or None
 
     def is_done(self, steps: int) -> bool:
+        """Return whether the run's folder has the result for the checkpoint after these steps."""
         return has_evaluation(self._run, steps, PROTOCOL.name, PROTOCOL.episodes, SEED)
 
     def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
+        """Do the job, calling ``check_run`` often; return its results and the file."""
         evaluation = play_games(
             agent,
             PROTOCOL.name,
@@ -226,8 +214,8 @@ class _EvaluationJob:
         )
         if evaluation.interrupted:
             raise RunEnded
-        folder = self._run / CHECKPOINTS
-        if not is_there(path_of(folder, agent.checkpoint)):  # deleted, and may be the best
+        folder, number = self._run / CHECKPOINTS, agent.checkpoint.version.number
+        if not is_there(file_of(folder, number)):  # deleted, and may be the best
             write_checkpoint(folder, agent.checkpoint)
         names = ("mean", "max", "standard_error")
         found = {name: getattr(evaluation, name) for name in names}
@@ -256,3 +244,7 @@ class _FilmJob:
         )
         found = {"score": film.score, "games": film.games, "seconds": film.seconds}
         return found, film.path
+
+
+_Job = _EvaluationJob | _FilmJob
+"""A job for each checkpoint."""

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -32,6 +31,7 @@ from colobus.envs.api import GameSettings, rom_of
 from colobus.envs.frames import FrameStack
 from colobus.envs.make import is_atari
 from colobus.evaluation.agent import Agent
+from colobus.runtime.devices import torch_threads
 
 HISTORY = 16
 """Steps that lead to a start state: as many as the deepest frame stack has frames."""
@@ -119,15 +119,24 @@ def make_starts(
     """
     check_kept(agent.games)
     settings = replace(agent.games, sticky=0.0, noop_max=31, max_frames=LIMIT, life_loss_ends=False)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # single stacks: more threads only wait for each other
-    try:
+    gaps = np.random.default_rng(sequence(seed, "gaps between starts"))
+    found: list[StartState] = []
+    with torch_threads(1):  # single stacks: more threads only wait for each other
         player = _StartStateSampler(agent, settings, seed)
-        found = _sample(player, settings, count, seed, progress)
-    finally:
-        torch.set_num_threads(before)
+        while len(found) < count:
+            for _ in range(_gap(gaps, settings)):
+                player.step()
+            found.append(player.sample())
+            if progress:
+                progress(len(found), count)
     maker = {"run": run, "steps": agent.checkpoint.steps, "policy": agent.policy, "seed": seed}
     return _joined(found, settings, maker)
+
+
+def _gap(random: np.random.Generator, settings: GameSettings) -> int:
+    """Return the steps between two start states."""
+    shortest, longest = (s * FRAMES_A_SECOND // settings.frame_skip for s in GAP)
+    return int(random.integers(shortest, longest + 1))
 
 
 def check_kept(settings: GameSettings) -> None:
@@ -157,7 +166,7 @@ class StartKeeper:
         self._state: bytes | None = None  # before a step of the person
         self._played: deque[tuple[bytes, int]] = deque(maxlen=HISTORY)  # states, codes of actions
         self._kept: list[StartState] = []
-        self._left = self._gap()
+        self._left = _gap(self._random, settings)
 
     def before(self, person: bool) -> None:
         """Look at the game before a step of the person, or of the agent."""
@@ -178,16 +187,12 @@ class StartKeeper:
         actions = [code for _, code in self._played]
         self._kept.append(StartState(state, actions, frames_behind(state) + frames))
         write_starts(self._path, _joined(self._kept, self._settings, self._maker), again=True)
-        self._left = self._gap()
+        self._left = _gap(self._random, self._settings)
 
     @property
     def count(self) -> int:
         """Number of start states so far."""
         return len(self._kept)
-
-    def _gap(self) -> int:
-        shortest, longest = (s * FRAMES_A_SECOND // self._settings.frame_skip for s in GAP)
-        return int(self._random.integers(shortest, longest + 1))
 
 
 def _joined(
@@ -200,26 +205,6 @@ def _joined(
         np.array([start.frames for start in found], dtype=np.int64),
         {"format": 1, **_emulator(settings), "made_by": maker},
     )
-
-
-def _sample(
-    player: _StartStateSampler,
-    settings: GameSettings,
-    count: int,
-    seed: int,
-    progress: Callable[[int, int], None] | None,
-) -> list[StartState]:
-    """Return ``count`` start states, one after each gap of play."""
-    shortest, longest = (s * FRAMES_A_SECOND // settings.frame_skip for s in GAP)
-    gaps = np.random.default_rng(sequence(seed, "gaps between starts"))
-    found: list[StartState] = []
-    while len(found) < count:
-        for _ in range(int(gaps.integers(shortest, longest + 1))):
-            player.step()
-        found.append(player.sample())
-        if progress:
-            progress(len(found), count)
-    return found
 
 
 class _StartStateSampler:

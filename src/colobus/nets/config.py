@@ -65,7 +65,7 @@ TorsoName = Literal[
 """The torsos that `NetworkSettings.torso` can name."""
 
 Autoencoder = Literal["off", "latent", "auxiliary", "predict"]
-"""Forms of the autoencoder (`colobus.nets.autoencoder`, `colobus.nets.autoencoder`)."""
+"""Forms of the autoencoder (`colobus.nets.autoencoder`)."""
 
 CONVOLUTIONS = OnlyWith(
     "with a --torso of convolutions",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from colobus.core.errors import ColobusError
+from colobus.core.functions import find_function
 from colobus.nets.config import LinearInit, start_linear
 
 
@@ -109,3 +112,32 @@ class Separate(nn.Module):
 
 MakeHeads = Callable[[int], dict[str, Head]]
 """Makes the heads by name, given the width of the hidden layer. Heads for acting come first."""
+
+
+def user_heads(name: str, heads: dict[str, Head], width: int) -> dict[str, Head]:
+    """Return the heads that a function of the user makes of the algorithm's (docs/extending.md).
+
+    The function is called with the algorithm's heads by name and the width of the hidden layer, and
+    returns heads of the same names in the same order.
+
+    Raises:
+        ColobusError: if the function cannot be found or makes something else.
+    """
+    made: Any = find_function(name)(dict(heads), width)
+    fits = isinstance(made, dict) and all(isinstance(head, Head) for head in made.values())
+    if not fits or list(made) != list(heads):
+        found = list(made) if isinstance(made, dict) else type(made).__name__
+        raise ColobusError(
+            f"--own-heads {name}: returned {found}, must be a dictionary of "
+            f"colobus.nets.heads.Head with the names {list(heads)}"
+        )
+    hidden = torch.zeros(2, width)
+    for each, head in heads.items():
+        with torch.no_grad():
+            wanted, outputs = head(hidden).shape, made[each](hidden).shape
+        if wanted != outputs:
+            raise ColobusError(
+                f"--own-heads {name}: the output of {each!r} is {list(outputs)} for 2 samples, "
+                f"must be {list(wanted)}"
+            )
+    return dict(made)

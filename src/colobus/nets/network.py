@@ -23,10 +23,9 @@ from colobus.core.arrays import apart
 from colobus.core.types import Floats, Frames
 from colobus.nets.autoencoder import FILTERS, Decoder, Encoder, Prediction
 from colobus.nets.config import NetworkSettings as NetworkSettings  # part of the public API
-from colobus.nets.heads import MakeHeads, Separate
+from colobus.nets.heads import MakeHeads, Separate, user_heads
 from colobus.nets.recurrent import LSTM
-from colobus.nets.torsos import Torso
-from colobus.nets.user_network import UserTorso, user_heads
+from colobus.nets.torsos import Torso, UserTorso
 
 
 class Scratch:

@@ -5,8 +5,6 @@ A network with a decoder has pictures: frames of a batch beside their reconstruc
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
 from colobus.core.arrays import apart
@@ -77,9 +75,7 @@ class Observations:
 
 def all_stacks(frames: torch.Tensor, depth: int) -> torch.Tensor:
     """Return every stack as a view [N, T + 1, K, H, W] of frames [N, T + K, H, W] (no copy)."""
-    n, length, height, width = frames.shape
-    a, b, c, d = frames.stride()
-    return frames.as_strided((n, length - depth + 1, depth, height, width), (a, b, b, c, d))
+    return frames.unfold(1, depth, 1).movedim(-1, 2)
 
 
 def blank(stacks: torch.Tensor, ages: torch.Tensor, black: torch.Tensor) -> torch.Tensor:
@@ -114,13 +110,6 @@ SHOWN = 8
 """Frames in a picture."""
 
 
-class Pictures(NamedTuple):
-    """Frames and what a network makes of them, uint8[M, H, W] or in colour uint8[M, H, W, 3]."""
-
-    frames: Bytes
-    reconstructions: Bytes
-
-
 def some_stacks(
     frames: torch.Tensor, ages: torch.Tensor, stack: int, most: int = SHOWN
 ) -> torch.Tensor:
@@ -143,10 +132,11 @@ def some_stacks(
 
 
 @torch.no_grad()
-def reconstruct(net: Network, stacks: torch.Tensor) -> Pictures:
+def reconstruct(net: Network, stacks: torch.Tensor) -> tuple[Bytes, Bytes]:
     """Return the newest frames of stacks uint8[M, K, H, W], and their reconstructions.
 
-    The network must have a decoder. If it is recurrent, it sees each stack as the first of a game.
+    Both are uint8[M, H, W], or in colour uint8[M, H, W, 3]. The network must have a decoder. If it
+    is recurrent, it sees each stack as the first of a game.
     """
     decoder = net.auxiliary
     assert isinstance(decoder, Decoder)
@@ -155,7 +145,7 @@ def reconstruct(net: Network, stacks: torch.Tensor) -> Pictures:
     with net.casting():
         pixels = decoder.stacks(decoder(code).float())[:, -1]
     grey = (pixels / net.scale + net.mean).round_().clamp_(0.0, 255.0).to(torch.uint8)
-    return Pictures(_in_colour(stacks[:, -1], net.planes), _in_colour(grey, net.planes))
+    return _in_colour(stacks[:, -1], net.planes), _in_colour(grey, net.planes)
 
 
 def _in_colour(frames: torch.Tensor, planes: int) -> Bytes:

@@ -127,53 +127,39 @@ class ActorSettings:
     streams: int | None = None  # incarnation in the seeds (None: that of the parameters)
 
 
+@dataclass(eq=False)
 class Actor:
     """Plays games with a policy. A runtime calls `step` in a loop.
 
-    The algorithm decides how the actor explores (`colobus.algorithms.exploration`).
-
-    Args:
-        settings: settings of this actor.
-        make_games: makes games from seeds.
-        policy: scores the actions, with the parameters that the actor pulls. Exploration is on the
-            CPU, with the same numbers for a policy on any device.
-        algorithm: how to explore.
-        sources: sources of parameters, in the order of their slices.
-        replay: takes the trajectories.
-        tracker: takes finished episodes.
-        games: loaded games to begin with, instead of games of ``make_games``.
-        resume: makes games that go on from a saved state (None: games always begin anew).
+    The algorithm decides how the actor explores (`colobus.algorithms.exploration`). Exploration is
+    on the CPU, with the same numbers for a policy on any device.
     """
 
     niceness = ACTORS
 
-    def __init__(
-        self,
-        settings: ActorSettings,
-        make_games: Callable[[Ints], Games],
-        policy: Policy,
-        algorithm: Algorithm,
-        sources: Sequence[Source],
-        replay: ReplayWriter,
-        tracker: Tracker,
-        games: Games | None = None,
-        resume: ResumeGames | None = None,
-    ) -> None:
-        self.name = f"actor-{settings.index}"
+    settings: ActorSettings
+    make_games: Callable[[Ints], Games]  # from seeds
+    policy: Policy  # scores the actions, with the parameters that the actor pulls
+    algorithm: Algorithm  # how to explore
+    sources: Sequence[Source]  # of parameters, in the order of their slices
+    replay: ReplayWriter  # takes the trajectories
+    tracker: Tracker  # takes finished episodes
+    loaded: Games | None = None  # to begin with, instead of games of ``make_games``
+    resume: ResumeGames | None = None
+    """Makes games that go on from a saved state (None: games always begin anew)."""
+
+    def __post_init__(self) -> None:
+        self.name = f"actor-{self.settings.index}"
         self.clock = Clock()
         self.finished = False
-        self._settings, self._make_games = settings, make_games
-        self._policy, self._algorithm = policy, algorithm
-        self.device = policy.device
-        self._sources = policy.needed(sources)
-        self._replay, self._tracker = replay, tracker
+        self.device = self.policy.device
+        self.sources = self.policy.needed(self.sources)
         self._round = self._first_round = 0
         self._begun: ResumePoint | None = None
         self._saved: State | None = None  # what this actor goes on from
         self._anew = False  # after an error it does not
-        self._first = settings.first
+        self._first = self.settings.first
         self._games: Games | None = None
-        self._given, self._resume = games, resume
         self._last_save = now()
 
     def step(self) -> None:
@@ -181,11 +167,11 @@ class Actor:
         if self._begun is None:
             self._begin()
         with self.clock("wait for room"):
-            self._replay.wait_for_room(self._settings.index)
+            self.replay.wait_for_room(self.settings.index)
         with self.clock("wait for parameters"):
             pulled = self._pull()
         with self.clock("load parameters"):
-            self._policy.load(pulled)
+            self.policy.load(pulled)
         version = pulled.version
         if self._games is None:
             with self.clock("start games"):
@@ -193,10 +179,10 @@ class Actor:
         with torch.inference_mode():
             trajectory, episodes = self._play(version)
         if episodes:
-            self._tracker.episodes(episodes)
+            self.tracker.episodes(episodes)
         self._round += 1
         self._hand_over()
-        self._replay.add(trajectory)
+        self.replay.add(trajectory)
         self.clock.steps += 1
 
     def restart(self) -> None:
@@ -208,7 +194,7 @@ class Actor:
 
     def leave(self) -> None:
         """Close the games; a runtime calls this when the actor plays no more."""
-        for games in (self._games, self._given):
+        for games in (self._games, self.loaded):
             close(games)
 
     def _begin(self) -> None:
@@ -216,51 +202,51 @@ class Actor:
 
         In a deterministic run the rounds go on too, as if this actor had never stopped.
         """
-        begun, self._first_round = self._tracker.begin(self.name), self._round
-        saved = self._saved = None if self._anew or self._resume is None else begun.saved
-        if saved is not None and self._settings.first is not None:
+        begun, self._first_round = self.tracker.begin(self.name), self._round
+        saved = self._saved = None if self._anew or self.resume is None else begun.saved
+        if saved is not None and self.settings.first is not None:
             begun = ResumePoint(saved["life"], saved["steps"])
             self._round, self._first_round = saved["round"], saved["first_round"]
         self._begun = begun
 
     def _pull(self) -> Pulled:
         """Wait for the parameters of the next rollout and return them."""
-        first, pace, wanted = self._first, self._settings.pace, ANY
+        first, pace, wanted = self._first, self.settings.pace, ANY
         if first is not None and pace.ahead is not None:
             versions = pace.update_schedule.versions(max(self._round - pace.ahead, 0))
             number = first.number + versions
             wanted = first._replace(number=max(number - number % pace.every, first.number))
-        pulled = pull_consistent(self._sources, wanted, pace.exactly and first is not None)
+        pulled = pull_consistent(self.sources, wanted, pace.exactly and first is not None)
         if self._first is None:
             self._first = pulled.version
         return pulled
 
     def _start_games(self, version: Version) -> None:
         """Start the games, and the state that lasts from one rollout to the next."""
-        index, length = self._settings.index, self._settings.length
-        depth, saved = self._policy.net.stack, None
-        exactly = self._settings.first is not None
-        games = resumed_games(self._saved, self._resume, self.name, exactly)
+        index, length = self.settings.index, self.settings.length
+        depth, saved = self.policy.net.stack, None
+        exactly = self.settings.first is not None
+        games = resumed_games(self._saved, self.resume, self.name, exactly)
         if games is not None:
             saved = self._saved
         else:
             assert self._begun is not None
             numbers = (index, self._incarnation(version), self._begun.life)
-            seeds = game_seeds(self._settings.seed, "games", self._settings.games, *numbers)
-            games, self._given = self._given or self._make_games(seeds), None
+            seeds = game_seeds(self.settings.seed, "games", self.settings.games, *numbers)
+            games, self.loaded = self.loaded or self.make_games(seeds), None
             first = games.reset()
             self._frames: Frames = np.zeros((len(first), depth, *first.shape[1:]), first.dtype)
             self._frames[:, -1] = first
         self._saved, self._games, count = None, games, games.count
-        player = Player(index, self._settings.actors, count, games.actions)
-        self._exploration = self._algorithm.exploration(player)
-        self._state = self._policy.net.initial_state(count)
+        player = Player(index, self.settings.actors, count, games.actions)
+        self._exploration = self.algorithm.exploration(player)
+        self._state = self.policy.net.initial_state(count)
         self._ages: Ints = np.zeros(count, dtype=np.int64)
         self._scores = np.zeros(count)
         self._lengths: Ints = np.zeros(count, dtype=np.int64)
         if saved is not None:
             self._restore(saved)
-        self._policy.begin(self._frames, self._ages, length)
+        self.policy.begin(self._frames, self._ages, length)
 
     def _moved(self, array: NDArray[Any]) -> torch.Tensor:
         """Return an array as a tensor on the device of the network; on the CPU without a copy."""
@@ -268,13 +254,13 @@ class Actor:
 
     def _incarnation(self, version: Version) -> int:
         """Return the incarnation in the seeds of random numbers."""
-        streams = self._settings.streams
+        streams = self.settings.streams
         return version.incarnation if streams is None else streams
 
     def _restore(self, saved: State) -> None:
         """Take over everything that lasts from one rollout to the next."""
         assert self._games is not None
-        with restoring(saved, self.name, self._games, self._policy.net.stack):
+        with restoring(saved, self.name, self._games, self.policy.net.stack):
             self._frames = saved["frames"].copy()
             self._ages, self._lengths = saved["ages"].copy(), saved["lengths"].copy()
             self._scores = saved["scores"].copy()
@@ -286,8 +272,8 @@ class Actor:
     def _hand_over(self) -> None:
         """Hand the tracker what another actor needs to go on with the next rollout."""
         moment, begun = now(), self._begun
-        due = self._settings.first is not None or moment - self._last_save >= SAVE_SECONDS
-        if not due or self._resume is None or not isinstance(self._games, Savable):
+        due = self.settings.first is not None or moment - self._last_save >= SAVE_SECONDS
+        if not due or self.resume is None or not isinstance(self._games, Savable):
             return
         assert begun is not None
         self._last_save = moment
@@ -306,13 +292,13 @@ class Actor:
             saved["state"] = as_array(self._state, len(self._ages))
         if isinstance(self._exploration, Lasting):
             saved["exploration"] = self._exploration.save()
-        self._tracker.keep(self.name, saved)
+        self.tracker.keep(self.name, saved)
 
     def _play(self, version: Version) -> tuple[Trajectory, list[Episode]]:
         """Play ``length`` steps. Return the trajectory and the episodes that ended in it."""
         assert self._games is not None
-        length, clock = self._settings.length, self.clock
-        games, policy = self._games, self._policy
+        length, clock = self.settings.length, self.clock
+        games, policy = self._games, self.policy
         rollout = Rollout(self._frames, self._ages, length)
         all_scores: list[torch.Tensor] = []
         finished: list[Episode] = []
@@ -337,7 +323,7 @@ class Actor:
         with clock("act"):
             actions, rewards = torch.from_numpy(rollout.actions), rollout.rewards
             explored = self._exploration.end(torch.stack(all_scores, dim=1), actions, rewards)
-        index = self._settings.index
+        index = self.settings.index
         return rollout.trajectory(index, self._round, version, explored, before), finished
 
     def _begin_rollout(self, version: Version) -> None:
@@ -345,14 +331,14 @@ class Actor:
 
         It estimates the steps of the run as if all actors had played as many as this one.
         """
-        settings, begun, games = self._settings, self._begun, self._games
+        settings, begun, games = self.settings, self._begun, self._games
         assert begun is not None
         assert games is not None
         numbers = (settings.index, self._incarnation(version), begun.life, self._round)
         random = generator(settings.seed, "actor", *numbers)
         rounds = self._round - self._first_round
         played = rounds * settings.length * games.count * settings.actors
-        self._exploration.begin(self._policy.net, settings.length, begun.steps + played, random)
+        self._exploration.begin(self.policy.net, settings.length, begun.steps + played, random)
 
     def _finish(self, step: Step) -> list[Episode]:
         """Add up raw rewards and return the episodes that ended with this step."""
@@ -361,7 +347,7 @@ class Actor:
         self._lengths += 1 if step.idle is None else ~step.idle
         if not over.any():
             return []
-        index = self._settings.index
+        index = self.settings.index
         ended = [
             Episode(index, self._round, float(self._scores[b]), int(self._lengths[b]))
             for b in np.flatnonzero(over)

@@ -18,8 +18,9 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -124,19 +125,6 @@ def _add(parts: list[torch.Tensor], total: torch.Tensor, rank: int) -> None:
     total[own] = first
     for part in rest:
         total[own].add_(part)
-
-
-class Allreduce(Protocol):
-    """What joins the learners of a group: a `ThreadAllreduce` or a `ProcessAllreduce`."""
-
-    def sum(self, rank: int, vector: torch.Tensor) -> torch.Tensor:
-        """Wait for the vectors of all learners, and return their sum, the same bits for all.
-
-        It may be in the memory of the host, wherever the vectors are.
-        """
-
-    def leave(self, rank: int) -> None:
-        """Note that a learner has ended."""
 
 
 class Member:
@@ -261,27 +249,17 @@ class Meeting:
         self._closed = True
 
 
+@dataclass
 class ProcessAllreduce:
-    """One learner's place in the ring.
+    """One learner's place in the ring."""
 
-    Args:
-        meeting: where the learners meet.
-        rank: of this learner, from 0.
-        size: learners in the group.
-        patience: seconds that it waits for the others.
-        device: on which this learner computes.
-    """
+    meeting: Meeting  # where the learners meet
+    rank: int  # of this learner, from 0
+    size: int  # learners in the group
+    patience: float = 600.0  # seconds that it waits for the others
+    device: torch.device = CPU  # on which this learner computes
 
-    def __init__(
-        self,
-        meeting: Meeting,
-        rank: int,
-        size: int,
-        patience: float = 600.0,
-        device: torch.device = CPU,
-    ) -> None:
-        self._meeting, self._rank, self._size, self._patience = meeting, rank, size, patience
-        self._device = device
+    def __post_init__(self) -> None:
         self._group: Any = None  # adds up in the memory of the host
         self._gpus: Any = None  # adds up on GPUs, if each learner has one
 
@@ -319,20 +297,25 @@ class ProcessAllreduce:
             TCPStore,
         )
 
-        address, patience = self._meeting.address(), timedelta(seconds=self._patience)
+        address, patience = self.meeting.address(), timedelta(seconds=self.patience)
         store = TCPStore(address.host, address.port, is_master=False, timeout=patience)
         gloo: Any = ProcessGroupGloo  # torch's stub has no options
         options = gloo._Options()
         options._timeout = patience
         options._devices = [gloo.create_device(**one) for one in _networks(address.host)]
-        self._group = gloo(store, self._rank, self._size, options)
-        if self._device.type != "cpu":
-            store.set(f"gpu-{self._rank}", _gpu(self._device))
-            gpus = [store.get(f"gpu-{rank}").decode() for rank in range(self._size)]
+        self._group = gloo(store, self.rank, self.size, options)
+        if self.device.type != "cpu":
+            store.set(f"gpu-{self.rank}", _gpu(self.device))
+            gpus = [store.get(f"gpu-{rank}").decode() for rank in range(self.size)]
             if backend_of(gpus) == "nccl":
                 if address.host == LOOPBACK:  # by itself NCCL would listen on a network
                     os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-                self._gpus = _nccl(store, self._rank, self._size, patience)
+                self._gpus = _nccl(store, self.rank, self.size, patience)
+
+
+Allreduce = ThreadAllreduce | ProcessAllreduce
+"""What joins the learners of a group. A sum has the same bits for all of them; it may be in the
+memory of the host, wherever the vectors are."""
 
 
 def backend_of(gpus: Sequence[str]) -> Literal["nccl", "gloo"]:

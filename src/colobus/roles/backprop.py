@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -59,21 +60,14 @@ Send = Callable[[int, int, "float | torch.Tensor"], None]
 and the samples behind it."""
 
 
+@dataclass
 class Backprop:
-    """Computes gradients of an algorithm's loss.
+    """Computes gradients of an algorithm's loss."""
 
-    Args:
-        algorithm: what to minimise.
-        index: of the learner.
-        seed: of the run; with the index and the version it decides the order of the samples.
-        streams: incarnation in the seeds (None: that of the version).
-    """
-
-    def __init__(
-        self, algorithm: Algorithm, index: int, seed: int, streams: int | None = None
-    ) -> None:
-        self._algorithm, self._index, self._seed = algorithm, index, seed
-        self._streams = streams
+    algorithm: Algorithm  # says what to minimise
+    index: int  # of the learner
+    seed: int  # of the run; with the index and the version it decides the order of the samples
+    streams: int | None = None  # incarnation in the seeds (None: that of the version)
 
     def run(
         self,
@@ -101,13 +95,13 @@ class Backprop:
         flat, version = client.flat, client.version
         assert isinstance(flat.module, Network)
         net = flat.module
-        incarnation = version.incarnation if self._streams is None else self._streams
-        random = generator(self._seed, "learner", self._index, incarnation, version.number)
+        incarnation = version.incarnation if self.streams is None else self.streams
+        random = generator(self.seed, "learner", self.index, incarnation, version.number)
         part = 0
         history: list[Found] = []  # by minibatch
         last = 0  # minibatches of the last epoch
         for later, (batch, count) in zip(reversed(range(len(uses))), uses, strict=True):
-            prepared = self.prepare(net, batch, algorithm_state, random)
+            prepared = self.prepare(net, batch, algorithm_state)
             epochs = self._minibatches(prepared, count, random)
             # exact for the last batch; before it, later batches count as one minibatch each
             parts = part + sum(map(len, epochs)) + later
@@ -125,15 +119,9 @@ class Backprop:
         values["parameter_norm"] = norm
         return Learned(values, priorities)
 
-    def prepare(
-        self,
-        net: Network,
-        batch: Batch,
-        algorithm_state: AlgorithmState,
-        random: torch.Generator | None = None,
-    ) -> Prepared:
+    def prepare(self, net: Network, batch: Batch, algorithm_state: AlgorithmState) -> Prepared:
         """Compute the targets of a batch."""
-        return self._algorithm.prepare(net, batch, algorithm_state, random)
+        return self.algorithm.prepare(net, batch, algorithm_state)
 
     def minibatch(
         self,
@@ -164,7 +152,7 @@ class Backprop:
         if member is None:
             return found
         member.average(flat.gradients, found.weight)
-        clipped = self._algorithm.clip_gradient(flat)
+        clipped = self.algorithm.clip_gradient(flat)
         values = torch.cat([found.values, torch.stack(clipped)])
         return Found([*found.names, NORM, CLIPPED], values, found.weight)
 
@@ -181,11 +169,11 @@ class Backprop:
         """Write the gradient of a minibatch, clipped unless a group averages it first."""
         assert isinstance(flat.module, Network)
         minibatch = prepared.select(index, moments)
-        total, terms = self._algorithm.loss(flat.module, minibatch, algorithm_state, random)
+        total, terms = self.algorithm.loss(flat.module, minibatch, algorithm_state, random)
         weight = prepared.weight(index)
         self.backward(flat, total)
         if alone:
-            terms[NORM], terms[CLIPPED] = self._algorithm.clip_gradient(flat)
+            terms[NORM], terms[CLIPPED] = self.algorithm.clip_gradient(flat)
         values = torch.stack([value.float() for value in terms.values()]).detach()
         return Found(list(terms), values, weight)
 
@@ -198,7 +186,7 @@ class Backprop:
         self, prepared: Prepared, epochs: int, random: torch.Generator
     ) -> list[tuple[torch.Tensor, ...]]:
         """Return the rows of each minibatch on the device of the batch, by epoch."""
-        rows = max(self._algorithm.minibatch // prepared.row, 1)
+        rows = max(self.algorithm.minibatch // prepared.row, 1)
         orders = [torch.randperm(prepared.size, generator=random) for _ in range(epochs)]
         return [torch.split(order.to(prepared.device, non_blocking=True), rows) for order in orders]
 
@@ -266,35 +254,21 @@ def _refuse(history: list[Found], version: Version) -> None:
                 )
 
 
+@dataclass
 class CudaGraphBackprop(Backprop):
     """Computes the same gradients, by replays from the fourth batch of a shape on.
 
     It is for algorithms whose loss draws no random numbers (`Algorithm.fits_cuda_graph`).
-
-    Args:
-        algorithm: what to minimise.
-        index: of the learner.
-        seed: of the run.
-        streams: incarnation in the seeds (None: that of the version).
     """
 
-    def __init__(
-        self, algorithm: Algorithm, index: int, seed: int, streams: int | None = None
-    ) -> None:
-        super().__init__(algorithm, index, seed, streams)
+    def __post_init__(self) -> None:
         self._prepare: Recorded[Prepared] | None = None
         self._steps: dict[int, Recorded[Found]] = {}  # by rows of the minibatch
         self._aux: AlgorithmState = {}  # on the device
         self._given: AlgorithmState = {}  # of which it is a copy
         self._scratch = Scratch()  # memory of the graph, which must not go to others
 
-    def prepare(
-        self,
-        net: Network,
-        batch: Batch,
-        algorithm_state: AlgorithmState,
-        random: torch.Generator | None = None,
-    ) -> Prepared:
+    def prepare(self, net: Network, batch: Batch, algorithm_state: AlgorithmState) -> Prepared:
         """Compute the targets of a batch; those of the batch before are gone."""
         self._take(algorithm_state, batch.frames.device)
         if self._prepare is None:
@@ -326,7 +300,7 @@ class CudaGraphBackprop(Backprop):
         return found._replace(values=found.values.clone(), weight=found.weight.clone())
 
     def _prepared(self, net: Network, *batch: torch.Tensor) -> Prepared:
-        return self._algorithm.prepare(net, Batch(*batch), self._aux)
+        return self.algorithm.prepare(net, Batch(*batch), self._aux)
 
     def _take(self, algorithm_state: AlgorithmState, device: torch.device) -> None:
         """Copy the algorithm's own state to memory of the device that stays the same."""

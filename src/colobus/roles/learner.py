@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,46 +33,30 @@ if TYPE_CHECKING:
     from colobus.roles.probe import Probe
 
 
+@dataclass(eq=False)
 class Learner:
-    """Learns from one fresh batch after the other; active.
+    """Learns from one fresh batch after the other; active."""
 
-    Args:
-        index: which learner this is.
-        algorithm: says which gradients are outliers.
-        client: of the parameter servers.
-        compute: turns batches into gradients.
-        schedule: the algorithm's own state.
-        replay: where fresh batches come from.
-        tracker: is told about every round; says when to stop.
-        saves: write checkpoints between rounds: for a learner that shares its servers with none.
-        reuse: which batches a round uses besides its fresh one (default: none).
-        before_save: called with the version before each checkpoint; writes what belongs to it.
-        probe: looks into the network now and then, for metrics.
-    """
+    index: int  # which learner this is
+    algorithm: Algorithm  # says which gradients are outliers
+    client: ParameterClient  # of the parameter servers
+    compute: Backprop  # turns batches into gradients
+    schedule: Schedule  # the algorithm's own state
+    replay: ReplayReader  # where fresh batches come from
+    tracker: Tracker  # is told about every round; says when to stop
+    saves: bool = False
+    """Write checkpoints between rounds: for a learner that shares its servers with none."""
+    reuse: MinibatchBuffer | None = None  # what a round uses besides its fresh batch
+    before_save: Callable[[Version], None] | None = None
+    """Called with the version before each checkpoint; writes what belongs to it."""
+    threads: int = 1  # of torch
+    probe: Probe | None = None  # looks into the network now and then, for metrics
 
-    def __init__(
-        self,
-        index: int,
-        algorithm: Algorithm,
-        client: ParameterClient,
-        compute: Backprop,
-        schedule: Schedule,
-        replay: ReplayReader,
-        tracker: Tracker,
-        saves: bool = False,
-        reuse: MinibatchBuffer | None = None,
-        before_save: Callable[[Version], None] | None = None,
-        threads: int = 1,
-        probe: Probe | None = None,
-    ) -> None:
-        self.name = f"learner-{index}"
+    def __post_init__(self) -> None:
+        self.name = f"learner-{self.index}"
         self.clock = Clock()
         self.finished = False
-        self.client, self.compute, self.schedule = client, compute, schedule
-        self._index, self._algorithm = index, algorithm
-        self._replay, self._tracker, self._saves = replay, tracker, saves
-        self._reuse = reuse or MinibatchBuffer(1, algorithm.epochs)
-        self._before_save, self.threads, self._probe = before_save, threads, probe
+        self._reuse = self.reuse or MinibatchBuffer(1, self.algorithm.epochs)
         self._begun = False
         self._in_round = False
         self._batch: Batch | None = None  # the fresh one of this round
@@ -90,7 +75,7 @@ class Learner:
         """Learn from one fresh batch. Sets ``finished`` when the run should end."""
         client = self.client
         if not self._begun:
-            self.schedule.begin(self._tracker.begin(self.name))
+            self.schedule.begin(self.tracker.begin(self.name))
             self._begun = True
             if client.member is not None:
                 client.member.clock = self.clock
@@ -99,7 +84,7 @@ class Learner:
                 client.pull()
             if self._batch is None:  # else an error came after the batch: it is learned again
                 with self.clock("wait for experience"):
-                    self._batch = self._replay.sample()
+                    self._batch = self.replay.sample()
                 if client.member is not None:  # all begin the round, or none
                     client.member.any(False)
             targets = client.pull_targets().items()
@@ -125,9 +110,9 @@ class Learner:
         self.client.end_round()
         self.schedule.after(batch, self._values)
         self._in_round = False
-        if self._saves:
+        if self.saves:
             self._keep_stacks(batch)
-        if self._saves and self._tracker.wants_checkpoint():
+        if self.saves and self.tracker.wants_checkpoint():
             with suppress(CannotWrite):  # the tracker was told, and wants another one soon
                 self.save()
 
@@ -155,7 +140,7 @@ class Learner:
         self._save_beside()
         with self.clock("report"):
             states = self.client.states()
-            self._tracker.checkpoint(
+            self.tracker.checkpoint(
                 [params for params, _ in states],
                 [optimizer for _, optimizer in states],
                 {
@@ -168,19 +153,19 @@ class Learner:
             if self._shown is not None:
                 net = self.client.flat.module
                 assert isinstance(net, Network)
-                self._tracker.picture(*reconstruct(net, self._shown), self.schedule.steps)
+                self.tracker.picture(*reconstruct(net, self._shown), self.schedule.steps)
 
     def _save_beside(self) -> None:
         """Write what belongs to a checkpoint; a disk that hangs is waited for."""
-        if self._before_save is None:
+        if self.before_save is None:
             return
         try:
             with self.clock("wait for the disk"):
-                self._before_save(self.client.version)
+                self.before_save(self.client.version)
         except CannotWrite as error:
-            self._tracker.beside(OSError(errno.EIO, str(error)))
+            self.tracker.beside(OSError(errno.EIO, str(error)))
             raise
-        self._tracker.beside(None)
+        self.tracker.beside(None)
 
     def save_last(self) -> bool:
         """Save at the end of a run; return False if something was learned that cannot be saved.
@@ -211,12 +196,12 @@ class Learner:
             self._uses, self.client, algorithm_state, self._send
         )
         self._values[LEARNING_RATE] = float(algorithm_state[LEARNING_RATE])
-        if self._probe is not None:
-            self._probe.look(self.client.flat, batch, self.client.version.number)
-        if self._algorithm.is_outlier(algorithm_state, self._values.get("value_loss", 0.0)):
+        if self.probe is not None:
+            self.probe.look(self.client.flat, batch, self.client.version.number)
+        if self.algorithm.is_outlier(algorithm_state, self._values.get("value_loss", 0.0)):
             self.client.discard()
         if priorities is not None:
-            self._replay.update(batch.keys, batch.generations, priorities)
+            self.replay.update(batch.keys, batch.generations, priorities)
 
     def _send(self, part: int, parts: int, samples: float | torch.Tensor) -> None:
         """Offer a gradient, and push it unless it is the round's last, which waits for the report.
@@ -242,8 +227,8 @@ class Learner:
         """
         member = self.client.member
         if member is None:
-            return self._tracker.report(self._update(batch))
-        return member.any(member.rank == 0 and self._tracker.report(self._update(batch)))
+            return self.tracker.report(self._update(batch))
+        return member.any(member.rank == 0 and self.tracker.report(self._update(batch)))
 
     def _keep_stacks(self, batch: Batch) -> None:
         """Keep what the picture beside the next checkpoint shows, if the network has a decoder."""
@@ -258,13 +243,13 @@ class Learner:
         waited = sum(s for stage, s in self.clock.seconds.items() if stage.startswith(WAIT))
         before, self._waited = self._waited, waited
         return Update(
-            learner=self._index,
+            learner=self.index,
             version=version._replace(number=version.number + 1),
             steps=int(batch.fresh),
             lag=(float(lag.min()), float(lag.mean()), float(lag.max())),
-            values=self._values | (self._probe.values if self._probe else {}),
+            values=self._values | (self.probe.values if self.probe else {}),
             traffic=self.client.traffic,
             outliers=self.client.outliers,
-            queue=self._replay.depth,
+            queue=self.replay.depth,
             waited=waited - before,
         )

@@ -14,16 +14,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from colobus.algorithms.api import Algorithm
+from colobus.algorithms.api import Algorithm, Scores
 from colobus.core.types import Bools, Frames, Ints, Version
 from colobus.nets.network import Network, Precision
 from colobus.ops.flat import Layout
 from colobus.roles.parameters.published import Pulled, Source
 from colobus.runtime.devices import CPU, ActWith, Recorded
-
-Scores = tuple[torch.Tensor, torch.Tensor | None]
-"""Scores of the actions float32[B, A], and the next recurrent state float32[B, S] if there is
-one, both on the policy's device."""
 
 
 class Policy(ABC):

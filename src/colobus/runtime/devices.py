@@ -185,6 +185,20 @@ def describe_devices(placement: Placement, on_ray: bool = False) -> dict[str, st
 
 
 @contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch compute with so many threads in the calling thread: few numbers, few threads."""
+    before = torch.get_num_threads()
+    if before == count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
     """Let the calling thread use a device, on a GPU with a stream of its own.
 

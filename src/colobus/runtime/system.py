@@ -161,34 +161,28 @@ def _left_by_groups(root: Path) -> list[int]:
 def _pairs(root: Path, mark: str, below: str, *names: str) -> list[tuple[Path, int, int]]:
     """Return each control group whose files with these names hold two numbers, with those.
 
-    ``root``, ``mark`` and ``below`` are as in `_groups`.
-    """
-    found = []
-    for group in _groups(root, mark, below):
-        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
-            words = [word for name in names for word in (group / name).read_text().split()]
-            first, second = map(int, words)
-            found.append((group, first, second))
-    return found
-
-
-def _groups(root: Path, mark: str, below: str) -> list[Path]:
-    """Return the folders of the control groups of this process, its own first.
-
     Args:
         root: of the file system.
-        mark: of their line in /proc/self/cgroup.
+        mark: of the groups' line in /proc/self/cgroup.
         below: their folder below /sys/fs/cgroup.
+        names: of the files.
+
+    Returns:
+        The folders of this process's groups and the numbers, its own first.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return []
     top, found = root / "sys/fs/cgroup" / below, []
-    for line in lines:
-        if mark in line:
-            group = top / line.partition(mark)[2].strip("/")
-            found += [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
+    for own in (top / line.partition(mark)[2].strip("/") for line in lines if mark in line):
+        for group in (own, *own.parents):
+            if not group.is_relative_to(top):
+                break
+            with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+                words = [word for name in names for word in (group / name).read_text().split()]
+                first, second = map(int, words)
+                found.append((group, first, second))
     return found
 
 

@@ -26,7 +26,7 @@ from colobus.core.errors import (
 )
 from colobus.core.timing import Condition, Gaps, now
 from colobus.runtime.api import Active, Passive, RoleState, nothing
-from colobus.runtime.devices import CPU, own_stream
+from colobus.runtime.devices import CPU, own_stream, torch_threads
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.system import be_nicer
 
@@ -260,11 +260,7 @@ class Inline(InProcess):
 
     def wait(self, seconds: float) -> bool:
         """Call ``step`` of each active role once; return whether one has finished."""
-        before = torch.get_num_threads()
-        try:
-            for role in self.active:
-                torch.set_num_threads(threads_of(role))
+        for role in self.active:
+            with torch_threads(threads_of(role)):
                 role.step()
-        finally:
-            torch.set_num_threads(before)
         return any(role.finished for role in self.active)

@@ -14,6 +14,7 @@ import math
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -261,7 +262,7 @@ class World(Time):
         mine = self._mine()
         if mine is None or mine.process is None or request.method not in AT_ONCE:
             return partial(self.call, request)
-        turn, over, found = Turn(mine.role, mine.process), Condition(), list[Wait]()
+        turn, over, found = Turn(mine.role, mine.process), Condition(), Future[Any]()
         self._due(turn, self._time)
         self.under_way += 1
 
@@ -269,9 +270,9 @@ class World(Time):
             self._own.turn = turn
             turn.gate.acquire()
             try:
-                found.append(partial(_same, self.call(request)))
+                found.set_result(self.call(request))
             except Exception as error:  # the caller gets it
-                found.append(partial(_raise, error))
+                found.set_exception(error)
             self.under_way -= 1
             with over:
                 over.notify_all()
@@ -279,8 +280,8 @@ class World(Time):
 
         def wait() -> Any:
             with over:
-                over.wait_for(lambda: bool(found))
-            return found[0]()
+                over.wait_for(found.done)
+            return found.result()
 
         threading.Thread(target=go, name=f"{mine.role} asks", daemon=True).start()
         return wait
@@ -386,14 +387,6 @@ class World(Time):
         turn, self._urgent = self._urgent, None
         turn.stamp += 1
         return turn
-
-
-def _same(answer: Any) -> Any:
-    return answer
-
-
-def _raise(error: Exception) -> Any:
-    raise error
 
 
 class Virtual(Threads):

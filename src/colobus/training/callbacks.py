@@ -44,17 +44,15 @@ class Callbacks:
 NO_CALLBACKS = Callbacks()
 
 
+@dataclass(eq=False)
 class Caller:
-    """Calls the callbacks of a run for what is new.
+    """Calls the callbacks of a run for what is new."""
 
-    Args:
-        callbacks: of the user.
-        folder: of the run.
-        log: takes a line about the first error of each callback.
-    """
+    callbacks: Callbacks  # of the user
+    folder: Path  # of the run
+    log: Callable[[str], None]  # takes a line about the first error of each callback
 
-    def __init__(self, callbacks: Callbacks, folder: Path, log: Callable[[str], None]) -> None:
-        self._callbacks, self._folder, self._log = callbacks, folder, log
+    def __post_init__(self) -> None:
         self._failed: set[str] = set()
         self._version: int | None = None
         self._episodes = 0
@@ -66,19 +64,19 @@ class Caller:
         Raises:
             StopTraining: if a callback asked for the end of the run.
         """
-        if self._callbacks.on_episode is not None:
+        if self.callbacks.on_episode is not None:
             episodes, self._episodes = tracker.episodes_since(self._episodes)
             for episode in episodes:
                 self._call("on_episode", episode)
         if status.last_checkpoint and status.last_checkpoint != self._checkpoint:
             self._checkpoint = status.last_checkpoint
-            self._call("on_checkpoint", self._folder / CHECKPOINTS / self._checkpoint)
+            self._call("on_checkpoint", self.folder / CHECKPOINTS / self._checkpoint)
         if status.values and status.version != self._version:
             self._version = status.version
             self._call("on_update", status)
 
     def _call(self, name: str, news: Any) -> None:
-        function = getattr(self._callbacks, name)
+        function = getattr(self.callbacks, name)
         if function is None:
             return
         try:
@@ -90,7 +88,7 @@ class Caller:
                 return
             self._failed.add(name)
             place = traceback.extract_tb(error.__traceback__)[-1]
-            self._log(
+            self.log(
                 f"{name} raised {type(error).__name__}: {error} ({place.filename}, line "
                 f"{place.lineno}); the run goes on, and further errors of {name} are not reported"
             )

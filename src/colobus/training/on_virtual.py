@@ -11,7 +11,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -255,7 +255,4 @@ def simulated(graph: RoleGraph, world: World, hosts: Hosts, *how: Any) -> Virtua
 
 def parameters_of(graph: RoleGraph) -> int:
     """Return the parameters of all servers of a graph."""
-    sizes: Mapping[str, int] = {
-        node.name: node.args[0].numel() for node in graph.nodes if node.make is ParameterServer
-    }
-    return sum(sizes.values())
+    return sum(node.args[0].numel() for node in graph.nodes if node.make is ParameterServer)

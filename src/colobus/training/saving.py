@@ -14,6 +14,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,105 +45,89 @@ RETRY_SECONDS = 1.0
 Slice = tuple[Params, OptimizerState]
 
 
+@dataclass
 class LearnerSaver:
     """Saver of a run whose servers step the learner's parameters in place.
 
     The learner itself writes the checkpoints, between its rounds.
     """
 
-    def __init__(self, learner: Learner, name: str) -> None:
-        self._learner, self._name = learner, name
+    learner: Learner
+    name: str  # of the learner
 
     def look(self) -> None:
         """Do nothing: the learner saves after a round when a checkpoint is due."""
 
     def needs(self, hung: Sequence[str]) -> bool:
         """Say whether the last save has to wait for roles that have not ended yet."""
-        return self._name in hung
+        return self.name in hung
 
     def last(self, hung: Sequence[str]) -> bool:
         """Save the newest version; return False if the learner is in the middle of a round."""
-        return self._name not in hung and self._learner.save_last()
+        return self.name not in hung and self.learner.save_last()
 
 
+@dataclass
 class SliceSaver:
     """Saver of a run whose servers have memory of their own.
 
     Every server keeps a copy at the same versions (`ServerSettings.keep_every`). The servers reach
     such a version at different times, so the run calls `look` regularly.
-
-    Args:
-        servers: parameter servers in the order of their slices.
-        learners: names of the learners; the last save waits for them.
-        tracker: writes the checkpoints.
-        algorithm: algorithm, whose state is computed from the steps.
-        first: version at the start of the run, which is not saved.
-        mixed: whether the servers' versions may differ (asynchronous runs).
-        log: called with a line if the newest version cannot be saved.
-        stop: of the run, as in `Schedule`.
     """
 
-    def __init__(
-        self,
-        servers: Sequence[ParameterServer],
-        learners: Sequence[str],
-        tracker: Tracker,
-        algorithm: Algorithm,
-        first: Version,
-        mixed: bool,
-        log: Callable[[str], None],
-        stop: StopRule = ENDLESS,
-    ) -> None:
-        self._servers, self._tracker, self._algorithm = servers, tracker, algorithm
-        self._stop = stop
-        self._learners = set(learners)
-        self._mixed, self._log = mixed, log
-        self._saved = first
+    servers: Sequence[ParameterServer]  # in the order of their slices
+    learners: Sequence[str]  # their names; the last save waits for them
+    tracker: Tracker  # writes the checkpoints
+    algorithm: Algorithm  # whose state is computed from the steps
+    saved: Version  # the newest that is not to be saved: at first that at the start of the run
+    mixed: bool  # whether the servers' versions may differ (asynchronous runs)
+    log: Callable[[str], None]  # called with a line if the newest version cannot be saved
+    stop: StopRule = ENDLESS  # of the run, as in `Schedule`
 
     def look(self) -> None:
         """Save the copies that the servers keep, if a checkpoint is due and they match."""
-        if self._tracker.wants_checkpoint():
+        if self.tracker.wants_checkpoint():
             self._save_kept()
 
     def needs(self, hung: Sequence[str]) -> bool:
         """Say whether the last save has to wait for roles that have not ended yet."""
-        return bool(self._learners.intersection(hung))
+        return not set(self.learners).isdisjoint(hung)
 
     def last(self, hung: Sequence[str]) -> bool:
         """Save the newest version after the learners have ended; return whether that worked."""
-        slices = [server.state() for server in self._servers]
+        slices = [server.state() for server in self.servers]
         versions = [params.version for params, _ in slices]
         if not all(bool(params.values.isfinite().all()) for params, _ in slices):
             return False
-        if len(set(versions)) == 1 or self._mixed:
-            if max(versions) > self._saved:
+        if len(set(versions)) == 1 or self.mixed:
+            if max(versions) > self.saved:
                 self._save(slices)
             return True
         numbers = ", ".join(f"server-{i} at {v.number}" for i, v in enumerate(versions))
-        self._log(f"the newest parameters have different versions ({numbers}): not saved")
+        self.log(f"the newest parameters have different versions ({numbers}): not saved")
         self._save_kept()
         return False
 
     def _save_kept(self) -> None:
-        slices = [server.kept() for server in self._servers]
+        slices = [server.kept() for server in self.servers]
         whole = [part for part in slices if part is not None]
         versions = {params.version for params, _ in whole}
-        if len(whole) == len(slices) and len(versions) == 1 and max(versions) > self._saved:
+        if len(whole) == len(slices) and len(versions) == 1 and max(versions) > self.saved:
             self._save(whole)
 
     def _save(self, slices: Sequence[Slice]) -> None:
         version = max(params.version for params, _ in slices)
-        steps = self._tracker.steps_at(version.number)
-        steps = self._tracker.status().steps if steps is None else steps
-        used = self._stop.used(steps, self._tracker.status().seconds)
-        self._tracker.checkpoint(
+        steps = self.tracker.steps_at(version.number)
+        steps = self.tracker.status().steps if steps is None else steps
+        used = self.stop.used(steps, self.tracker.status().seconds)
+        self.tracker.checkpoint(
             [params for params, _ in slices],
             [optimizer for _, optimizer in slices],
-            aux_at(self._algorithm, annealed(self._algorithm, used, steps)),
+            aux_at(self.algorithm, annealed(self.algorithm, used, steps)),
             steps,
-            mixed=self._mixed,
+            mixed=self.mixed,
         )
-        self._saved = version
+        self.saved = version
 
 
 Saver = LearnerSaver | SliceSaver

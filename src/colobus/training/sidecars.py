@@ -6,19 +6,19 @@ This module starts and ends them and reads their results. They run
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from colobus.core.checkpoint import by_age, is_there, list_checkpoints, read_about
 from colobus.core.errors import Closed, ColobusError, Lost, program
-from colobus.core.files import write_whole
+from colobus.core.files import parse_lines, write_whole
 from colobus.experiment.settings import Sidecars
 from colobus.runs.folder import CHECKPOINTS, CONFIG, EVALUATIONS, VIDEOS, film_file
 from colobus.runtime.api import Done, Errand
@@ -36,30 +36,24 @@ Heard = Callable[[dict[str, Any]], None]
 """Takes one result of `colobus.evaluation.sidecar.Sidecar`, as a dict of JSON values."""
 
 
+@dataclass(eq=False)
 class SidecarProcesses:
     """A context manager in which the processes of the evaluator and the recorder run.
 
     Each is ``colobus follow RUN`` in a process group of its own, so Ctrl-C in a terminal interrupts
     only the training, which then ends them. They also end if this process ends. Their stderr goes
     to ``eval/follow.log`` and ``videos/follow.log`` of the run.
-
-    Args:
-        run: folder of the run, which must exist.
-        wanted: which of them, and the length of films.
-        heard: called with each result of `colobus.evaluation.sidecar.Sidecar`, on a thread of each
-            process.
-        elsewhere: returns what sends the errands of one of them to another host; None: it is a
-            process here.
     """
 
-    def __init__(
-        self,
-        run: Path,
-        wanted: Sidecars,
-        heard: Heard,
-        elsewhere: Callable[[str], Errand | None] = lambda _: None,
-    ) -> None:
-        self._run, self._wanted, self._heard, self._elsewhere = run, wanted, heard, elsewhere
+    run: Path  # folder of the run, which must exist
+    wanted: Sidecars  # which of them, and the length of films
+    heard: Heard
+    """Called with each result of `colobus.evaluation.sidecar.Sidecar`, on a thread of each
+    process."""
+    elsewhere: Callable[[str], Errand | None] = lambda _: None
+    """Returns what sends the errands of one of them to another host; None: it is a process here."""
+
+    def __post_init__(self) -> None:
         self._children: list[_Child | _Away] = []
         self._idle: list[str] = []  # names of those that ended without a result
         self._none = True  # there was no checkpoint for them
@@ -68,21 +62,21 @@ class SidecarProcesses:
     def __enter__(self) -> SidecarProcesses:
         try:
             for name, folder in (("evaluator", EVALUATIONS), ("recorder", VIDEOS)):
-                if getattr(self._wanted, name):
+                if getattr(self.wanted, name):
                     words = [ONLY[name], "--json", "--trust"]
                     if name == "recorder":
-                        words += ["--record-length", str(self._wanted.record_length)]
+                        words += ["--record-length", str(self.wanted.record_length)]
                     else:
-                        words += ["--evaluate-minutes", str(self._wanted.evaluate_minutes)]
-                    log = self._run / folder / "follow.log"
-                    if errand := self._elsewhere(name):
-                        given = (self._run, words, log, self._wanted.every, errand, self._heard)
+                        words += ["--evaluate-minutes", str(self.wanted.evaluate_minutes)]
+                    log = self.run / folder / "follow.log"
+                    if errand := self.elsewhere(name):
+                        given = (self.run, words, log, self.wanted.every, errand, self.heard)
                         self._children.append(_Away(name, *given))
                         continue
-                    run = str(self._run.absolute())  # its name may begin with a dash
-                    words += ["--every"] if self._wanted.every else []
+                    run = str(self.run.absolute())  # its name may begin with a dash
+                    words += ["--every"] if self.wanted.every else []
                     words += ["--parent", str(os.getpid())]
-                    self._children.append(_Child(name, [run, *words], log, self._heard))
+                    self._children.append(_Child(name, [run, *words], log, self.heard))
         except BaseException:
             self.__exit__()
             raise
@@ -90,7 +84,7 @@ class SidecarProcesses:
 
     def __exit__(self, *_: object) -> None:
         children, self._children = self._children, []
-        self._none = not list_checkpoints(self._run / CHECKPOINTS)
+        self._none = not list_checkpoints(self.run / CHECKPOINTS)
         for child in children:
             child.stop()
         end = time.monotonic() + END_SECONDS
@@ -105,16 +99,16 @@ class SidecarProcesses:
 
     def idle(self) -> list[str]:
         """Return a line about each process that ended without a result, after the run's end."""
-        if not list_checkpoints(self._run / CHECKPOINTS):
+        if not list_checkpoints(self.run / CHECKPOINTS):
             return []
-        if self._wanted.every and self._names:
-            again = f"{program()} follow {self._run} --once --every"
+        if self.wanted.every and self._names:
+            again = f"{program()} follow {self.run} --once --every"
             only = "" if len(self._names) > 1 else f" {ONLY[self._names[0]]}"
             return [f"checkpoints that were not evaluated or filmed yet are by: {again}{only}"]
         why = "there was no checkpoint" if self._none else "it was not done with one"
         return [
             f"the {name} has nothing to show: {why} before the end of the run; for the last "
-            f"checkpoint: {program()} follow {self._run} --once {ONLY[name]}"
+            f"checkpoint: {program()} follow {self.run} --once {ONLY[name]}"
             for name in self._idle
         ]
 
@@ -168,12 +162,9 @@ class _Child:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
-                try:
-                    result = json.loads(line)
-                except ValueError:  # incomplete, as the process was killed
-                    continue
-                self.results += result.get("kind") != "passed over"
-                self._heard(result)
+                for result in parse_lines(line):  # none of half a line, as the process was killed
+                    self.results += result.get("kind") != "passed over"
+                    self._heard(result)
 
 
 class _Away:
@@ -266,8 +257,7 @@ class _Away:
         for file, data in done.files.items():
             (self._run / file).parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._run / file, data)
-        for line in done.out.splitlines():
-            result = json.loads(line)
+        for result in parse_lines(done.out):
             self.results += result.get("kind") != "passed over"
             where = {"file": str(self._run / result["file"]), "skipped": skipped}
             self._heard(result | where)

@@ -21,7 +21,7 @@ from typing import cast
 
 from colobus.core.types import Version
 from colobus.envs.api import Games
-from colobus.envs.make import MakeGames
+from colobus.envs.make import MakeGames, agents
 from colobus.experiment.memory import sampling_of, shape_of
 from colobus.experiment.settings import Experiment
 from colobus.experiment.shape import Separate, Workers
@@ -35,7 +35,7 @@ from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints
 from colobus.roles.replay.joined import JoinedQueues, ShardedReplay
 from colobus.roles.replay.minibatch_buffer import Loader, PrefetchQueue
-from colobus.roles.replay.queue import Fifo, FifoWindows, Rounds, Selector, TrajectoryQueue
+from colobus.roles.replay.queue import Fifo, Rounds, Selector, TrajectoryQueue
 from colobus.roles.replay.sampling import RateLimiter
 from colobus.runs.folder import BUFFERS, CHECKPOINTS
 from colobus.runtime.devices import CPU, ON_CPU, Placement
@@ -210,11 +210,10 @@ def _central_queue(roles: RoleFactory, index: int, counting: bool, process: str)
     shape, deterministic = roles.experiment.shape, roles.experiment.deterministic
     queues = shape.topology.queues
     actors, several = shape.actors // queues, queues > 1
-    selector: Selector = Fifo(actors)
+    played = actors * shape.games * agents(roles.experiment.games)  # by each actor once
+    selector: Selector = Fifo(shape.windows // queues if shape.batch else played)
     if deterministic:
         selector = Rounds(actors, index * actors, roles.first_round)
-    elif shape.batch:
-        selector = FifoWindows(shape.windows // queues)
     in_flight = shape.in_flight if shape.batch else 0
     return roles.queue(
         f"replay-{index}" if several or shape.topology.replicas > 1 else "replay",
@@ -252,7 +251,7 @@ def _queue_of_worker(roles: RoleFactory, index: int, process: str) -> Replay:
     # enough trajectories for a batch, where the rest of one counts as one
     enough = -(-shape.windows // shape.games) + (shape.windows % shape.games > 0)
     room = max(shape.actors * max(shape.ahead, 1), enough)
-    selector: Selector = FifoWindows(shape.windows)
+    selector: Selector = Fifo(shape.windows)
     if deterministic:
         selector = Rounds(shape.actors, index * shape.actors, roles.first_round)
     capacity = shape.actors * (shape.ahead + shape.broadcast_every + 1) + room

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from colobus.core.errors import ColobusError, not_installed
 from colobus.core.files import write_whole
@@ -38,9 +38,12 @@ EVERY_SECONDS = 5.0
 class Wandb:
     """A run of Weights & Biases. It is kept in the run's folder unless WANDB_MODE is ``online``."""
 
+    form: ClassVar[dict[str, str]] = {"format": "mp4"}
+    """What the client wants to know of a film."""
+
     def __init__(self, client: Any, folder: Path, tracked: str, settings: dict[str, Any]) -> None:
         self._client = client
-        self._run = client.init(
+        run = client.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=os.environ.get("WANDB_NAME", folder.name),
             id=tracked or None,
@@ -49,30 +52,8 @@ class Wandb:
             dir=str(folder),
             config=settings,
         )
-        self.tracked = str(self._run.id)
-        self.where = self._run.url or f"wandb sync {folder}/wandb/offline-run-*"
-
-    def log(self, values: dict[str, float], steps: int) -> None:
-        """Log metrics at so many environment steps."""
-        self._run.log(values, step=steps)
-
-    def film(self, path: Path) -> None:
-        """Log a film."""
-        self._run.log({"film": self._client.Video(str(path), format="mp4")})
-
-    def close(self) -> None:
-        """End the run."""
-        self._run.finish()
-
-
-class Trackio:
-    """A run of Trackio, in its local database unless TRACKIO_SPACE_ID names a Space."""
-
-    def __init__(self, client: Any, folder: Path, tracked: str, settings: dict[str, Any]) -> None:
-        self._client = client
-        self.tracked = tracked or f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        client.init(project=PROJECT, name=self.tracked, config=settings, resume="allow")
-        self.where = f"trackio show --project {PROJECT}"
+        self.tracked = str(run.id)
+        self.where = run.url or f"wandb sync {folder}/wandb/offline-run-*"
 
     def log(self, values: dict[str, float], steps: int) -> None:
         """Log metrics at so many environment steps."""
@@ -80,11 +61,23 @@ class Trackio:
 
     def film(self, path: Path) -> None:
         """Log a film."""
-        self._client.log({"film": self._client.Video(str(path))})
+        self._client.log({"film": self._client.Video(str(path), **self.form)})
 
     def close(self) -> None:
         """End the run."""
         self._client.finish()
+
+
+class Trackio(Wandb):
+    """A run of Trackio, in its local database unless TRACKIO_SPACE_ID names a Space."""
+
+    form: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, client: Any, folder: Path, tracked: str, settings: dict[str, Any]) -> None:
+        self._client = client
+        self.tracked = tracked or f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        client.init(project=PROJECT, name=self.tracked, config=settings, resume="allow")
+        self.where = f"trackio show --project {PROJECT}"
 
 
 class MLflow:
@@ -114,7 +107,7 @@ class MLflow:
         self._client.end_run()
 
 
-CLIENTS: dict[str, type[Wandb | Trackio | MLflow]] = {
+CLIENTS: dict[str, type[Wandb | MLflow]] = {
     "wandb": Wandb,
     "trackio": Trackio,
     "mlflow": MLflow,
@@ -146,7 +139,7 @@ class Tracked:
         except ImportError as error:
             raise not_installed(f"--track {name}", error, name) from None
         self._name, self._experiment, self._folder, self._log = name, experiment, folder, log
-        self._client: Wandb | Trackio | MLflow | None = None
+        self._client: Wandb | MLflow | None = None
         self._failed, self._stdout = False, sys.stdout
         self._episodes: list[Episode] = []
         self._newest: Status | None = None
@@ -199,7 +192,7 @@ class Tracked:
         self._before, self._episodes = (status.seconds, status.steps), []
         self._send_films()
 
-    def _begin(self) -> Wandb | Trackio | MLflow:
+    def _begin(self) -> Wandb | MLflow:
         """Begin a tracked run, or go on in that of this folder."""
         before: dict[str, Any] = {}
         if (file := self._folder / TRACKED).is_file():

@@ -65,7 +65,7 @@ def test_each_batch_has_exactly_its_uses_and_few_are_held(
         assert min(found) > number - rounds  # so at most `rounds` batches are held
     for batch in range(30 - rounds + 1):
         assert counts[batch] == (min(batch + 1, uses) if ramp_up else uses)
-    assert reuse.held <= rounds - 1
+    assert len(reuse._held) <= rounds - 1
     if order == "random" and not ramp_up:  # a round costs what it costs with the ring
         ring = rounds_of(MinibatchBuffer(rounds, uses), 30)
         assert [sum(found.values()) for found in table] == [sum(found.values()) for found in ring]

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from colobus.core.errors import Closed, Deadline
 from colobus.core.types import Batch, Trajectory, Version
-from colobus.roles.replay.queue import Fifo, FifoWindows, Rounds, TrajectoryQueue
+from colobus.roles.replay.queue import Fifo, Rounds, TrajectoryQueue
 from conftest import random_trajectory
 from helpers.waiting import on_a_thread
 
@@ -96,7 +96,7 @@ class WindowsAgainstAList(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        select = FifoWindows(self.count)
+        select = Fifo(self.count)
         self.replay = TrajectoryQueue(select, capacity=100, patience=0, full=self.full)
         self.model: list[list[int]] = []  # windows left of each trajectory that waits
         self.added = self.taken = 0
@@ -160,7 +160,7 @@ def test_rounds_come_by_actor_in_any_order(actors: int, rounds: int, data: st.Da
 def test_windows_are_cut_without_copies_and_keep_their_version() -> None:
     trajectory = random_trajectory(np.random.default_rng(0), games=8, number=6)
     stored = deque([trajectory])
-    taken = FifoWindows(3).take(stored)
+    taken = Fifo(3).take(stored)
     assert taken is not None
     assert [len(t.actions) for t in (*taken, *stored)] == [3, 5]
     for part in (*taken, *stored):

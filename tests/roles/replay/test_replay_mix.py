@@ -128,7 +128,7 @@ def fill(queue: TrajectoryQueue, sent: list[Trajectory]) -> None:
 def test_a_batch_says_which_windows_are_old() -> None:
     rng = np.random.default_rng(2)
     sent = [with_state(random_trajectory(rng, games=2, number=n)) for n in range(6)]
-    queue = TrajectoryQueue(Fifo(1), 9, 0.0, replay_mix=ReplayMix(6, 1.5, 2, SEEDS))
+    queue = TrajectoryQueue(Fifo(2), 9, 0.0, replay_mix=ReplayMix(6, 1.5, 2, SEEDS))
     fill(queue, sent)
     batches = [queue.sample() for _ in sent]
     keys = torch.cat([batch.keys for batch in batches]).tolist()
@@ -173,7 +173,7 @@ class Away:
     """A queue whose process may be lost."""
 
     def __init__(self) -> None:
-        self.queue, self.lost = TrajectoryQueue(Fifo(1), 9, 0.0), False
+        self.queue, self.lost = TrajectoryQueue(Fifo(2), 9, 0.0), False
         self.asked: list[float | None] = []
 
     def sample(self, patience: float | None = None) -> Batch:
@@ -184,7 +184,7 @@ class Away:
 
 
 def test_others_go_on_while_a_queue_is_lost_and_it_comes_back() -> None:
-    here, away = TrajectoryQueue(Fifo(1), 9, 0.0), Away()
+    here, away = TrajectoryQueue(Fifo(2), 9, 0.0), Away()
     joined = JoinedQueues([here, stand_in(away)], 5.0)
 
     def feed(number: int, *to: TrajectoryQueue) -> None:
@@ -200,7 +200,7 @@ def test_others_go_on_while_a_queue_is_lost_and_it_comes_back() -> None:
     away.lost = True
     feed(2, here)
     assert versions() == [2, 2]
-    away.lost, away.queue = False, TrajectoryQueue(Fifo(1), 9, 0.0)
+    away.lost, away.queue = False, TrajectoryQueue(Fifo(2), 9, 0.0)
     feed(3, here)
     assert versions() == [3, 3]  # there, but its actors have sent nothing yet: nobody waits
     feed(4, here, away.queue)

@@ -172,8 +172,6 @@ def _machine(config: Config) -> str:
 FILM = "replay.mp4"
 """Film of the agent in an exported folder, under the name that hubs show."""
 
-"""Scores of the exported agent, with their protocol."""
-
 EVALUATING, FILMING = "playing games", "filming a game"
 """What `export_folder` does after it has written the weights."""
 

@@ -82,7 +82,7 @@ def about(agent: Agent) -> dict[str, Any]:
     }
 
 
-def compare(agent: Agent, file: Path, count: int = 1000, seed: int = 1) -> Parity:
+def compare(agent: Agent, file: Path, count: int) -> Parity:
     """Compare ONNX Runtime with torch on observations of the agent's own games.
 
     A recurrent policy carries its state from step to step in both, each its own.
@@ -91,15 +91,14 @@ def compare(agent: Agent, file: Path, count: int = 1000, seed: int = 1) -> Parit
         agent: that the file is of, and that plays the games.
         file: the ONNX file.
         count: observations, at least.
-        seed: of the games and the sampled actions.
 
     Raises:
         ColobusError: if ONNX Runtime is missing.
     """
     _, runtime = packages(FLAG)
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    acting, random = _acting(agent), generator(seed, "export actions")
-    games = make_games(agent.games, game_seeds(seed, "export", GAMES))
+    acting, random = _acting(agent), generator(1, "export actions")
+    games = make_games(agent.games, game_seeds(1, "export", GAMES))
     first = games.reset()
     observed = FrameStack(games.count, agent.stack, games.frame_shape, first.dtype)
     observed.reset(first)

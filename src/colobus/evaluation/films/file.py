@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import av
 import numpy as np
-import torch
 
 from colobus.core.errors import ColobusError
 from colobus.core.files import whole_file
 from colobus.core.notebook import html_film, html_table
 from colobus.core.types import Bytes, Ints
+from colobus.runtime.devices import torch_threads
 
 
 class Format(NamedTuple):
@@ -81,18 +81,18 @@ def filming(out: Path, rate: int) -> Iterator[FilmFile]:
     Raises:
         ColobusError: if ``out`` cannot be written.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # one small picture at a time: more threads only wait for each other
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(out) as temporary, FilmFile(temporary, out.suffix.lower(), rate) as film:
+        with (
+            torch_threads(1),  # one small picture at a time: more only wait for each other
+            whole_file(out) as temporary,
+            FilmFile(temporary, out.suffix.lower(), rate) as film,
+        ):
             yield film
     except (OSError, av.FFmpegError) as error:
         raise ColobusError(
             f"cannot write {out}: {error.strerror or error}; name another file or make room"
         ) from None
-    finally:
-        torch.set_num_threads(threads)
 
 
 class FilmFile:
@@ -142,7 +142,7 @@ class FilmFile:
         if rest:
             return
         if self._form.pixels == "pal8":
-            numbers, palette = self._colours.of(picture if exact else _rounded(picture))
+            numbers, palette = self._colours.of(picture if exact else rounded(picture))
             pair: Any = (_enlarged(numbers, zoom), palette)  # PyAV's types leave this form out
             frame = av.VideoFrame.from_ndarray(pair, format="pal8")
         else:
@@ -161,7 +161,7 @@ def _enlarged(picture: Bytes, zoom: tuple[int, int]) -> Bytes:
     return np.ascontiguousarray(large[:rows, :columns])
 
 
-def _rounded(picture: Bytes) -> Bytes:
+def rounded(picture: Bytes) -> Bytes:
     """Return a picture with at most six values of red, green and blue each: 216 colours."""
     values: Ints = (picture.astype(np.int64) + 25) // 51 * 51
     return values.astype(np.uint8)

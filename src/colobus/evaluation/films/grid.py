@@ -15,9 +15,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds, generator
-from colobus.core.types import Bytes, Ints
+from colobus.core.types import Bytes
 from colobus.evaluation.agent import Agent, PolicyName
-from colobus.evaluation.films.file import Film, Format, Progress, filming, format_of
+from colobus.evaluation.films.file import Film, Format, Progress, filming, format_of, rounded
 from colobus.evaluation.films.player import Player, make_screen
 
 LETTERS = 0.56
@@ -50,8 +50,7 @@ def caption(left: str, right: str, width: int, height: int) -> Bytes:
         left += DOTS
     draw.text((margin, height / 2), left, fill=255, font=font, anchor="lm")
     draw.text((width - margin, height / 2), right, fill=255, font=font, anchor="rm")
-    greys: Ints = (np.asarray(image).astype(np.int64) + 25) // 51 * 51
-    return np.repeat(greys.astype(np.uint8)[:, :, None], 3, axis=2)
+    return np.repeat(rounded(np.asarray(image))[:, :, None], 3, axis=2)
 
 
 MOST = 36
@@ -117,7 +116,7 @@ def record_grid(
     exact = all(panel.exact for panel in panels)
     with ExitStack() as opened, filming(out, form.rate) as film:
         for panel in panels:
-            opened.callback(panel.close)
+            opened.callback(panel.screen.close)
         end = seconds * form.rate
         while film.seen < end:
             moment = film.seen / form.rate
@@ -138,19 +137,15 @@ class _Panel:
 
     def __init__(self, cell: Cell, policy: PolicyName | None, form: Format) -> None:
         agent, self._title, seed = cell
-        self._screen = make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
+        self.screen = make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
         random = generator(seed, "film actions")
-        self.player = Player(agent, self._screen, random, policy)
+        self.player = Player(agent, self.screen, random, policy)
         self._coming: deque[tuple[Bytes, float]] = deque()  # pictures, and the score at each
         self.player.begin(self._take)
         self._picture, self._score = self._coming.popleft()
         self._passed = 1  # pictures that were taken from those that come
         self._small = form.small
-        self.exact = self._screen.zoom is None  # see `FilmFile.show`
-
-    def close(self) -> None:
-        """Close the game."""
-        self._screen.close()
+        self.exact = self.screen.zoom is None  # see `FilmFile.show`
 
     @property
     def over(self) -> bool:
@@ -159,7 +154,7 @@ class _Panel:
 
     def at(self, second: float) -> Bytes:
         """Return the picture of this second of the film with its caption, uint8[H, W, 3]."""
-        while self._passed <= second * self._screen.rate + CLOSE and not self.over:
+        while self._passed <= second * self.screen.rate + CLOSE and not self.over:
             if self._coming:
                 self._picture, self._score = self._coming.popleft()
                 self._passed += 1
@@ -176,7 +171,7 @@ class _Panel:
         self._coming.append((picture.copy(), self.player.score))
 
     def _enlarged(self) -> Bytes:
-        high, wide = self._screen.zoom or self._small
+        high, wide = self.screen.zoom or self._small
         height = SCREEN_HEIGHT * self._small[0]
         times = max(round(height / (len(self._picture) * high)), 1)
         return self._picture.repeat(times * high, axis=0).repeat(times * wide, axis=1)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,16 +18,13 @@ import torch
 from colobus.core.arrays import apart
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bytes, Frames, Ints
-from colobus.envs.ale import FIRE
+from colobus.envs.ale import FIRE, AleGame
 from colobus.envs.api import Games, GameSettings, close
 from colobus.envs.frames import FrameStack, StuckGuard
 from colobus.envs.make import is_atari, is_gym, make_games
 from colobus.evaluation.agent import Agent, PolicyName, as_agent
 from colobus.evaluation.films.file import Film as Film  # part of the public API
 from colobus.evaluation.films.file import Progress, filming, format_of
-
-if TYPE_CHECKING:
-    from colobus.envs.gym import GymGames
 
 Show = Callable[[Bytes], None]
 """Takes a picture uint8[H, W, 3]."""
@@ -73,9 +71,7 @@ def make_screen(settings: GameSettings, seed: int) -> Screen:
     Raises:
         ColobusError: if the environment has no pictures.
     """
-    if is_gym(settings.game):
-        return GymScreen(settings, seed)
-    return (AtariScreen if is_atari(settings.game) else FrameScreen)(settings, seed)
+    return (AtariScreen if is_atari(settings.game) else GamesScreen)(settings, seed)
 
 
 class AtariScreen(Screen):
@@ -84,8 +80,6 @@ class AtariScreen(Screen):
     rate = 60
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
-        from colobus.envs.ale import AleGame  # other games need no emulator
-
         self.game = AleGame(settings, seed)
         self.action_names = self.game.action_names
         self.played = 0  # code of the newest action in `ale_py.Action`
@@ -101,48 +95,33 @@ class AtariScreen(Screen):
         return step.frame[None], step.reward, step.over
 
 
-class FrameScreen(Screen):
-    """Shows the frames of the first agent; those after the last step belong to the next game."""
+class GamesScreen(Screen):
+    """Shows what an environment of Gymnasium draws of itself, or else the first agent's frames.
+
+    After the last step of a game both are of the next one, and not shown.
+    """
 
     rate = FRAME_RATE
     _games: Games
 
     def __init__(self, settings: GameSettings, seed: int) -> None:
-        self._games = make_games(settings, np.array([seed]))
+        self._drawn: Callable[[], Bytes] | None = None
+        if is_gym(settings.game):
+            from colobus.envs.gym import GymGames
+
+            self._games = games = GymGames(settings, np.array([seed]), pictures=True)
+            self._drawn, self.rate = games.picture, games.rate
+        else:
+            self._games = make_games(settings, np.array([seed]))
         self.agents, self.action_names = self._games.count, self._games.action_names
-
-    def start(self, show: Show) -> Bytes:
-        """Begin a game."""
-        frames = self._games.reset()
-        show(_enlarge(frames[0]))
-        return frames
-
-    def step(self, actions: Ints, show: Show) -> tuple[Bytes, float, bool]:
-        """Play a step."""
-        step = self._games.step(actions)
-        over = bool(step.over[0])
-        if not over:
-            show(_enlarge(step.frames[0]))
-        return step.frames, float(step.rewards.mean()), over
-
-
-class GymScreen(Screen):
-    """Shows the pictures that an environment of Gymnasium draws of itself."""
-
-    _games: GymGames
-
-    def __init__(self, settings: GameSettings, seed: int) -> None:
-        from colobus.envs.gym import GymGames
-
-        self._games = GymGames(settings, np.array([seed]), pictures=True)
-        self.action_names, self.rate = self._games.action_names, self._games.rate
 
     def start(self, show: Show) -> Frames:
         """Begin a game."""
         frames = self._games.reset()
-        picture = self._games.picture()
-        times = -(-LEAST_SIDE // len(picture))
-        self.zoom = (times, times)
+        picture = self._picture(frames)
+        if self._drawn is not None:
+            times = -(-LEAST_SIDE // len(picture))
+            self.zoom = (times, times)
         show(picture)
         return frames
 
@@ -151,37 +130,29 @@ class GymScreen(Screen):
         step = self._games.step(actions)
         over, self.idle = bool(step.over[0]), step.idle is not None and bool(step.idle[0])
         if not over:
-            show(self._games.picture())
-        return step.frames, float(step.rewards[0]), over
+            show(self._picture(step.frames))
+        return step.frames, float(step.rewards.mean()), over
+
+    def _picture(self, frames: Frames) -> Bytes:
+        """Return what is drawn, or a picture uint8[8 * H, 8 * W, 3] of frames uint8[B, H, W]."""
+        if self._drawn is not None:
+            return self._drawn()
+        large = frames[0].repeat(FRAME_ZOOM, axis=0).repeat(FRAME_ZOOM, axis=1)
+        return np.repeat(large[:, :, None], 3, axis=2)
 
 
-def _enlarge(frame: Bytes) -> Bytes:
-    """Return a picture uint8[8 * H, 8 * W, 3] of a frame uint8[H, W]."""
-    large = frame.repeat(FRAME_ZOOM, axis=0).repeat(FRAME_ZOOM, axis=1)
-    return np.repeat(large[:, :, None], 3, axis=2)
-
-
+@dataclass(eq=False)
 class Player:
-    """Plays one game after another on a screen.
+    """Plays one game after another on a screen."""
 
-    Args:
-        agent: that plays.
-        screen: the game.
-        random: for sampled actions.
-        policy: the agent's own by default.
-        stuck: limit of a `StuckGuard`; None for no guard.
-    """
+    agent: Agent  # that plays
+    screen: Screen  # the game
+    random: torch.Generator  # for sampled actions
+    policy: PolicyName | None = None  # the agent's own by default
+    stuck: int | None = None  # limit of a `StuckGuard`; None for no guard
 
-    def __init__(
-        self,
-        agent: Agent,
-        screen: Screen,
-        random: torch.Generator,
-        policy: PolicyName | None = None,
-        stuck: int | None = None,
-    ) -> None:
-        self._agent, self._screen, self._random, self._policy = agent, screen, random, policy
-        self._guard = StuckGuard(stuck, screen.action_names, screen.agents) if stuck else None
+    def __post_init__(self) -> None:
+        self._guard = StuckGuard(self.stuck, self.screen.action_names, self.screen.agents)
         self.score = 0.0  # raw return of all games together
         self.steps = 0  # agent decisions in all games together
         self.games = 0  # that have begun
@@ -189,13 +160,12 @@ class Player:
 
     def begin(self, show: Show) -> None:
         """Begin the next game and show its first picture."""
-        first = self._screen.start(show)
+        first = self.screen.start(show)
         count, height, width = first.shape
-        self._observed = FrameStack(count, self._agent.stack, (height, width), first.dtype)
+        self._observed = FrameStack(count, self.agent.stack, (height, width), first.dtype)
         self._observed.reset(first)
-        self._state = self._agent.initial_state(count)
-        if self._guard:
-            self._guard.begin(np.ones(count, dtype=np.bool_))
+        self._state = self.agent.initial_state(count)
+        self._guard.begin(np.ones(count, dtype=np.bool_))
         self.games += 1
         self.over = False
 
@@ -207,18 +177,16 @@ class Player:
             action: played instead of what the agent chooses, such as that of a person, if it is
                 allowed. The agent still sees the step, so that it can go on from there.
         """
-        actions, self._state = self._agent.act(
-            self._observed.stacks, self._policy, self._random, state=self._state
+        actions, self._state = self.agent.act(
+            self._observed.stacks, self.policy, self.random, state=self._state
         )
-        allowed = apart(self._observed.stacks[:, -1], self._agent.net.masks)[1]
+        allowed = apart(self._observed.stacks[:, -1], self.agent.net.masks)[1]
         if action is not None and (not allowed.size or allowed[:, action].all()):
             actions = np.full_like(actions, action)
-        if self._guard:
-            actions = self._guard.let_through(actions)
-        frames, reward, self.over = self._screen.step(actions, show)
+        frames, reward, self.over = self.screen.step(self._guard.let_through(actions), show)
         self._observed.push(frames)
         self.score += reward
-        self.steps += not self._screen.idle
+        self.steps += not self.screen.idle
 
 
 def record(

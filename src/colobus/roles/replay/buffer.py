@@ -242,12 +242,6 @@ class ReplayBuffer(Closable):
         with self._changed:
             return self._rings.size
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory taken for steps, frames and priorities."""
-        tree = 0 if self._priorities is None else self._priorities.tree.nbytes
-        return self._rings.nbytes + tree
-
     def begin(self, missed: float) -> None:
         """Begin in the place of a buffer that was lost after so many steps had been added to it."""
         with self._changed:
@@ -329,7 +323,7 @@ class ReplayBuffer(Closable):
         places = keys.cpu().numpy()
         errors = priorities.detach().cpu().numpy().astype(np.float64)
         with self._changed:
-            alive = self._rings.generations(places) == generations.cpu().numpy()
+            alive = self._rings.steps.generations[places] == generations.cpu().numpy()
             if not alive.all():
                 places, errors = places[alive], errors[alive]
             self._priorities.update(places, errors)

@@ -107,19 +107,10 @@ def batch_of_windows(windows: Windows, keys: Ints, weights: Floats, fresh: int) 
     """
     tensor = torch.from_numpy
     return Batch(
-        frames=tensor(windows.frames),
-        ages=tensor(windows.ages),
-        actions=tensor(windows.actions),
-        rewards=tensor(windows.rewards),
-        terminated=tensor(windows.terminated),
-        truncated=tensor(windows.truncated),
-        mask=tensor(windows.mask),
-        log_probs=tensor(windows.log_probs),
+        **dict(zip(Windows._fields, map(tensor, windows), strict=True)),
         independent=tensor(np.ones(len(keys), dtype=np.bool_)),
         state=tensor(np.empty((len(keys), 0), dtype=np.float32)),
-        versions=tensor(windows.versions),
         keys=tensor(keys),
-        generations=tensor(windows.generations),
         weights=tensor(weights),
         replayed=tensor(np.zeros(len(keys), dtype=np.bool_)),
         fresh=tensor(np.array(fresh)),  # torch's own constructor takes many times as long
@@ -222,11 +213,6 @@ class FrameRings:
         self._offsets = np.arange(shape.length + shape.stack)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of frames and steps."""
-        return self.frames.nbytes + self.steps.nbytes
-
-    @property
     def size(self) -> int:
         """Steps that are kept now."""
         return sum(end - begin for s in self.streams.values() for begin, end in s.spans)
@@ -283,11 +269,6 @@ class FrameRings:
         span = counts.searchsorted(drawn, side="right")
         keys: Ints = bases[span] + (drawn + shifts[span]) % self.slots
         return keys
-
-    def generations(self, keys: Ints) -> Ints:
-        """Return how often each place was overwritten, -1 where no step is kept: int64[M]."""
-        generations: Ints = self.steps.generations[keys]
-        return generations
 
     def gather(self, keys: Ints) -> Windows:
         """Return copies of the windows that begin at ``keys`` int64[N]."""

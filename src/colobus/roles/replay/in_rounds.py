@@ -101,16 +101,8 @@ class BufferInRounds(Closable):
         super().close()
         self.buffer.close()
 
-    def save(self, folder: Path) -> None:
-        """Write the buffer into a folder. Only the learner calls this, between two batches.
-
-        Raises:
-            CannotWrite: if the disk is full or the folder cannot be written.
-        """
-        self.buffer.save(folder)
-
     def load(self, folder: Path) -> None:
-        """Go on from a result of `save`, as if the buffer had never been away.
+        """Go on from a result of `ReplayBuffer.save`, as if the buffer had never been away.
 
         Raises:
             ColobusError: if it is missing, damaged or of other settings.
@@ -137,6 +129,8 @@ class BufferInRounds(Closable):
 class SaveWithCheckpoints:
     """Saves a buffer before each checkpoint of its learner, in a folder named by the version.
 
+    Only the learner calls it, between two batches. It raises what `ReplayBuffer.save` does.
+
     Args:
         replay: what is saved.
         folder: of all saved buffers.
@@ -149,7 +143,7 @@ class SaveWithCheckpoints:
     def __call__(self, version: Version) -> None:
         """Save the buffer at a version; forget those before the newest `KEPT` checkpoints."""
         folder = folder_of(self._folder, version)
-        self._replay.save(folder)
+        self._replay.buffer.save(folder)
         written = sorted(path.stem for path in self._checkpoints.glob("[0-9]*.json"))
         needed = [stem for stem in written if stem < folder.name][-KEPT:]
         for path in self._folder.glob("[0-9]*"):

@@ -47,13 +47,8 @@ class ShardedReplay:
         self, buffers: Sequence[ReplayBuffer], seed: int, client: int, patience: float = 600.0
     ) -> None:
         self._buffers, self._patience = list(buffers), patience
-        self._depth = 0
+        self.depth = 0  # steps that all buffers kept when a batch was last sampled
         self._random = np.random.default_rng(sequence(seed, "stores", client))
-
-    @property
-    def depth(self) -> int:
-        """Steps that all buffers kept when a batch was last sampled."""
-        return self._depth
 
     def sample(self) -> Batch:
         """Return a batch of one of the buffers; wait until one has a batch ready.
@@ -90,7 +85,7 @@ class ShardedReplay:
     def _choose(self) -> int:
         """Return the number of a buffer that has a batch ready, or of any if none has."""
         offers = [buffer.offer() for buffer in self._buffers]
-        self._depth = sum(offer.depth for offer in offers)
+        self.depth = sum(offer.depth for offer in offers)
         masses = np.array([offer.mass if offer.ready else 0.0 for offer in offers])
         if not masses.any():
             return int(self._random.integers(len(offers)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -85,27 +84,7 @@ def with_own_memory(trajectory: Trajectory) -> Trajectory:
     )
 
 
-class Selector(Protocol):
-    """Which of the stored trajectories make the next batch."""
-
-    def take(self, stored: deque[Trajectory]) -> list[Trajectory] | None:
-        """Remove and return the trajectories of the next batch, or None while some are missing."""
-
-
 class Fifo:
-    """The ``count`` oldest trajectories, in order of arrival."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def take(self, stored: deque[Trajectory]) -> list[Trajectory] | None:
-        """Remove and return the oldest, or None while there are too few."""
-        if len(stored) < self.count:
-            return None
-        return [stored.popleft() for _ in range(self.count)]
-
-
-class FifoWindows:
     """The ``count`` oldest windows, in order of arrival.
 
     A window is one game of a trajectory, so a batch may be smaller or larger than a trajectory.
@@ -146,10 +125,15 @@ class Rounds:
         due = sorted((t for t in stored if t.round == self._round), key=lambda t: t.actor)
         if [t.actor for t in due] != list(self.actors):
             return None
-        for trajectory in due:
-            _remove(stored, trajectory)
+        others = [t for t in stored if t.round != self._round]
+        stored.clear()
+        stored.extend(others)
         self._round += 1
         return due
+
+
+Selector = Fifo | Rounds
+"""Which of the stored trajectories make the next batch."""
 
 
 class TrajectoryQueue(Closable, ReplayReader):
@@ -284,11 +268,3 @@ def as_batch(
         fresh=torch.tensor(sum(t.actions.size for t in trajectories)),
         uses=torch.tensor(0),
     )
-
-
-def _remove(stored: deque[Trajectory], trajectory: Trajectory) -> None:
-    """Remove a trajectory by identity, as tuples of arrays cannot be compared."""
-    for i, kept in enumerate(stored):
-        if kept is trajectory:
-            del stored[i]
-            return

@@ -112,11 +112,6 @@ class SumTree:
         """The weights float64[size], a view; whoever writes to it calls `sum_anew` after."""
         return self._flat[0][: self._size]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all levels."""
-        return sum(level.nbytes for level in self._levels)
-
     def set(self, places: Ints, weights: Doubles | float) -> None:
         """Set the weights of ``places`` int64[M]; of a place given twice, one of the two counts."""
         self._flat[0][places] = weights

@@ -1,7 +1,6 @@
 """Tracker: score, metrics, checkpoints and stop rule of a run."""
 
 from colobus.roles.tracker.reports import (
-    ACTIVE_SECONDS,
     ResumePoint,
     RunFacts,
     Status,
@@ -14,7 +13,6 @@ from colobus.roles.tracker.score import WINDOW, Exactly, Resume
 from colobus.roles.tracker.tracker import Tracker
 
 __all__ = [
-    "ACTIVE_SECONDS",
     "WINDOW",
     "Exactly",
     "Resume",

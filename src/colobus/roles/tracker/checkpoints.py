@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from colobus.core.checkpoint import Checkpoint, forget_old, is_there, path_of, write_checkpoint
+from colobus.core.checkpoint import Checkpoint, file_of, forget_old, is_there, write_checkpoint
 from colobus.core.timing import now
 from colobus.core.types import AlgorithmState, Params, State, Version
 from colobus.ops.flat import Layout
@@ -118,7 +118,7 @@ class Checkpoints:
         checkpoint = self._waiting
         if checkpoint is None:
             return
-        path = path_of(self._folder, checkpoint)
+        path = file_of(self._folder, checkpoint.version.number)
         again = checkpoint.version == self._order and is_there(path)
         if not again:
             write_checkpoint(self._folder, checkpoint)

@@ -110,20 +110,17 @@ class LearnerReports:
         traffics = [update.traffic for update in newest if update.traffic is not None]
         if not traffics:
             return None
+        before = Traffic(*(self._before.get(name, 0) for name in Traffic._fields))
         moment = now()
         return WorkersStatus(
             active=sum(moment - heard < ACTIVE_SECONDS for heard in self._heard.values()),
             all=self._learners,
-            traffic=self._traffic(traffics),
+            traffic=Traffic(*map(sum, zip(before, *traffics, strict=True))),
             updates=self._updates,
             queue=sum(update.queue for update in newest) / len(newest),
             waited=sum(update.waited for update in newest) / len(newest),
             outliers=self.outliers(),
         )
-
-    def _traffic(self, traffics: list[Traffic]) -> Traffic:
-        before = Traffic(*(self._before.get(name, 0) for name in Traffic._fields))
-        return Traffic(*(sum(counts) for counts in zip(before, *traffics, strict=True)))
 
     def _in_order(self) -> list[Update]:
         return [self._newest[i] for i in sorted(self._newest)]

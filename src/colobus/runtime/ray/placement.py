@@ -68,11 +68,11 @@ class Placement:
             queue: [one for one in processes if one.spec.name in own]
             for queue, own in actors_of_queues(graph, specs).items()
         }
-        self._first, self._named = dict[str, str](), dict[str, list[str]]()
+        self._first, self.named = dict[str, str](), dict[str, list[str]]()  # hosts by process
         if cluster.place:
             ids, free, apart = hosts_by_name(), hosts_there(), cluster.sidecars_apart
             self._first = plan_hosts(graph, specs, cluster, free, memory, ids)
-            self._named = {
+            self.named = {
                 name: [ids[host] for host in hosts]
                 for name, hosts in named_hosts(cluster.place, specs, apart).items()
             }
@@ -97,17 +97,13 @@ class Placement:
         """
         name = process.spec.name
         first = self._first.pop(name, "")
-        if name in self._named:
-            left = [host for host in self._named[name] if host in hosts]
+        if name in self.named:
+            left = [host for host in self.named[name] if host in hosts]
             return first if first in left else next(iter(left), "")
         if name not in self._actors or len(hosts) < 2:
             return first
         near = hosts_of(self._actors[name])
         return next((host for host in near if host in hosts), "")
-
-    def is_hard(self, process: RemoteProcess) -> bool:
-        """Return whether a process has to be on a host by name."""
-        return process.spec.name in self._named
 
 
 def _nodes() -> list[dict[str, Any]]:
@@ -265,7 +261,7 @@ class Processes:
         self.all = [RemoteProcess(spec) for spec in specs]
         self.of_role = {role: one for one in self.all for role in one.spec.roles}
         self._threads, self._graph = call_threads(graph, specs), graph
-        self._silent = SilentHosts()
+        self.silent = SilentHosts()
         self.set_incarnation(first)
         if not cluster.patience:
             self.find_room()
@@ -273,7 +269,7 @@ class Processes:
     def find_room(self) -> None:
         """Find a place for all processes; raise ColobusError if the cluster has not enough room."""
         check_resources([process.spec for process in self.all], self._cluster, self._memory)
-        self._placement = Placement(self._graph, self.all, self._cluster, self._memory)
+        self.placement = Placement(self._graph, self.all, self._cluster, self._memory)
 
     def wait_for_room(self, pause: Callable[[], None], log: Callable[[str], None]) -> None:
         """Wait for hosts with enough room, and ask an autoscaler for them; then as `find_room`.
@@ -321,10 +317,6 @@ class Processes:
         """Processes that have no Ray actor: not started yet, or lost."""
         return [process for process in self.all if process.handle is None]
 
-    def actors_of(self, queue: RemoteProcess) -> Sequence[RemoteProcess]:
-        """Return the processes whose actors add to a queue; none if it is no queue."""
-        return self._placement.actors(queue)
-
     def set_incarnation(self, incarnation: Incarnation) -> None:
         """Have all processes that begin from now on begin this incarnation."""
         self.incarnation, self._make_graph = incarnation.number, ray.put(incarnation.make_graph)
@@ -337,34 +329,25 @@ class Processes:
         actors are.
         """
         hosts = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        silent = self._silent.to_avoid(hosts)
+        silent = self.silent.to_avoid(hosts)
         for process in sorted(processes, key=lambda one: one.spec.kind == "queue"):
             if process.handle is not None:
                 continue
-            avoid = silent if process.spec.kind != "tracker" else set()
-            host = self._placement.host(process, hosts - silent)
-            need = need_of(process.spec, self._cluster, self._memory)
-            threads, soft = self._threads[process.spec.name], not self._placement.is_hard(process)
-            process.fill(need, threads, avoid, host, soft)
+            spec, named = process.spec, self.placement.named
+            avoid = silent if spec.kind != "tracker" else set()
+            host = self.placement.host(process, hosts - silent)
+            need = need_of(spec, self._cluster, self._memory)
+            process.fill(need, self._threads[spec.name], avoid, host, spec.name not in named)
         for process in processes:
-            self._begin(process)
+            elsewhere = {  # workers never call one another
+                role: other.handle
+                for other in self.all
+                if other.spec.kind != "worker" and other is not process
+                for role in other.spec.roles
+            }
+            process.begin(self.incarnation, self._make_graph, elsewhere, self._deadline)
 
     def redial(self, new: RemoteProcess) -> None:
         """Tell all other processes where the roles of a replaced one are."""
         for other in self.all:
             other.redial(self.incarnation, new)
-
-    def avoid_host_of(self, process: RemoteProcess) -> None:
-        """Note that the host of a process may be gone, as the process gives no answer."""
-        if process.about:
-            self._silent.add(process.about.node)
-
-    def _begin(self, process: RemoteProcess) -> None:
-        """Ask a process that is there to build its roles and run them."""
-        elsewhere = {  # workers never call one another
-            role: other.handle
-            for other in self.all
-            if other.spec.kind != "worker" and other is not process
-            for role in other.spec.roles
-        }
-        process.begin(self.incarnation, self._make_graph, elsewhere, self._deadline)

@@ -90,7 +90,7 @@ class RemoteProcess:
         host: str = "",
         soft: bool = True,
     ) -> None:
-        """Start a Ray actor, if there is none.
+        """Start a Ray actor, as there is none.
 
         Args:
             need: what the process asks for.
@@ -99,8 +99,6 @@ class RemoteProcess:
             host: to start it on, if that is there ("": any).
             soft: or else on another.
         """
-        if self.handle is not None:
-            return
         self.about, self.new = None, True
         actor = ray.remote(concurrency_groups={"watch": 1})(Process)
         self.handle = actor.options(
@@ -147,9 +145,7 @@ class RemoteProcess:
             self.tries = 0
         if not any(state.ended and not state.finished for state in heartbeat.roles):
             self.ended = 0.0
-        elif (
-            not self.ended
-        ):  # because a role that it called was lost; its process will be missed soon
+        elif not self.ended:  # a role that it called was lost; its process will be missed soon
             self.ended = time.monotonic()
 
     def seconds_left(self, patience: float) -> float:
@@ -244,20 +240,16 @@ class SilentHosts:
         return silent if hosts - silent else set()
 
 
+@dataclass(eq=False)
 class Errands:
-    """Has errands done on a host, one at a time; on another than this one if there is any.
+    """Has errands done on a host, one at a time; on another than this one if there is any."""
 
-    Args:
-        what: whose errands, for messages.
-        cpus: that the process asks for.
-        say: takes lines for the user.
-        hosts: Ray's names of those on which it may be (default: all).
-    """
+    what: str  # whose errands, for messages
+    cpus: float  # that the process asks for
+    say: Callable[[str], None]  # takes lines for the user
+    hosts: Sequence[str] = ()  # Ray's names of those on which it may be (default: all)
 
-    def __init__(
-        self, what: str, cpus: float, say: Callable[[str], None], hosts: Sequence[str] = ()
-    ) -> None:
-        self._what, self._cpus, self._say, self._hosts = what, cpus, say, hosts
+    def __post_init__(self) -> None:
         self._actor: Any = None
         self._over = False
 
@@ -286,10 +278,10 @@ class Errands:
         here = ray.get_runtime_context().get_node_id()
         others = [one for one in ray.nodes() if one["Alive"] and one["NodeID"] != here]
         elsewhere = {NODE: f"!in({here})"} if others else None
-        if self._hosts:
-            elsewhere = {NODE: f"in({','.join(self._hosts)})"}
+        if self.hosts:
+            elsewhere = {NODE: f"in({','.join(self.hosts)})"}
         asked = {"max_concurrency": 2, "label_selector": elsewhere, "scheduling_strategy": "SPREAD"}
-        return ray.remote(Errander).options(num_cpus=round(self._cpus, 4), **asked).remote()
+        return ray.remote(Errander).options(num_cpus=round(self.cpus, 4), **asked).remote()
 
     def _answer(self, reference: Any, late: float = float("inf")) -> Any:
         """Wait for an answer; say so if it takes longer than ``late`` seconds."""
@@ -304,7 +296,7 @@ class Errands:
                     raise Lost(first_line(error)) from None
             if time.monotonic() > until:
                 until = float("inf")
-                self._say(f"the {self._what} waits for a host with {self._cpus:g} free CPU")
+                self.say(f"the {self.what} waits for a host with {self.cpus:g} free CPU")
         raise Closed
 
 

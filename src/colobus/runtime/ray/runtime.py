@@ -309,7 +309,8 @@ class Ray:
         """Find processes that are silent or stuck, and replace them."""
         for process in self.processes.all:
             if why := process.complaint(self._cluster.silence, self._deadline):
-                self.processes.avoid_host_of(process)
+                if process.about:  # its host may be gone
+                    self.processes.silent.add(process.about.node)
                 self._lose(process, why)
         self._tell_late()
         lost = self.processes.missing
@@ -331,7 +332,10 @@ class Ray:
     def _recover(self, lost: Sequence[RemoteProcess]) -> None:
         """Replace what can be replaced alone; if more was lost, begin all from a checkpoint."""
         if not self._whole and all(process.spec.kind in ALONE for process in lost):
-            self._lose_actors(lost)
+            for queue in lost:  # a call of its actors to it has failed, or soon will
+                for process in self.processes.placement.actors(queue):
+                    if process.running:
+                        self._lose(process, f"has lost its queue {queue.spec.name}")
             self.processes.begin(self.processes.missing)
             return
         self.processes.set_incarnation(self._restore(self.processes.incarnation))
@@ -342,13 +346,6 @@ class Ray:
                 process.kill()  # its GPU may wait for that of a lost one, which nothing else ends
         self.processes.begin(self.processes.all)
         self._pauses.look()
-
-    def _lose_actors(self, lost: Sequence[RemoteProcess]) -> None:
-        """End the actors of lost queues: a call to their queue has failed, or soon will."""
-        for queue in lost:
-            for process in self.processes.actors_of(queue):
-                if process.running:
-                    self._lose(process, f"has lost its queue {queue.spec.name}")
 
     # helpers
 
