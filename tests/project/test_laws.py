@@ -45,6 +45,8 @@ def test_every_name_is_there_typed_and_completed() -> None:
 
 PRIVATE_IN_TESTS = {
     "tests/benchmarks/test_stubs.py": "how often a network is asked, which nothing else tells",
+    "tests/roles/replay/test_buffer.py": "the bytes that a buffer takes, by its arrays",
+    "tests/roles/replay/test_minibatch_buffer.py": "how many batches are held",
     "tests/roles/test_on_device.py": "what a learner has found out about its last round",
     "tests/roles/test_allreduce.py": "the sums on GPUs, which the test replaces",
     "tests/runtime/test_ray_silent.py": "a runtime without a cluster, whose processes lose a GPU",
