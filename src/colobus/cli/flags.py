@@ -135,11 +135,11 @@ UNSAID = tyro.conf.arg(
 )
 
 
-Told = Callable[[str], Any]
-"""Tells something of the field of a name."""
+Hidden = Callable[[str], bool]
+Named = Callable[[str], str]
 
 
-def quiet(kind: type[T], hidden: Told = lambda _: False, named: Told = lambda _: "") -> type[T]:
+def quiet(kind: type[T], hidden: Hidden = lambda _: False, named: Named = lambda _: "") -> type[T]:
     """Return a dataclass whose help does not print defaults that are None or empty.
 
     What holds then stands in the text of the setting; see `quiet_fields`.
@@ -149,7 +149,7 @@ def quiet(kind: type[T], hidden: Told = lambda _: False, named: Told = lambda _:
 
 
 def quiet_fields(
-    kind: Any, without: Collection[str], hidden: Told, named: Told = lambda _: ""
+    kind: Any, without: Collection[str], hidden: Hidden, named: Named = lambda _: ""
 ) -> list[Any]:
     """Return the fields that `quiet` replaces, as `dataclasses.make_dataclass` takes them.
 

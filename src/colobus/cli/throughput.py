@@ -92,14 +92,12 @@ def bench(
     start = begin(experiment, open_games(experiment), placement.learn)
     prepare(placement, experiment.deterministic)
 
-    def rates_now(first: float) -> dict[str, float]:
-        part = partial(stage_rates, experiment, start, seconds / 12)
-        return part(lambda share: tell(first + 0.25 * share), placement)
-
-    before = rates_now(0.0)
-    run = (experiment, seconds / 2, cluster, devices)
-    counts, waits = trained(*run, lambda part: tell(0.25 + 0.5 * part))
-    after = rates_now(0.75)
+    each = seconds / 12
+    before = stage_rates(experiment, start, each, lambda share: tell(share / 4), placement)
+    counts, waits = trained(
+        experiment, seconds / 2, cluster, devices, lambda share: tell(0.25 + share / 2)
+    )
+    after = stage_rates(experiment, start, each, lambda share: tell(0.75 + share / 4), placement)
     rates = {name: (before[name] + after[name]) / 2 for name in before}
     limit = limit_of(rates, placement)
     achieved = steady_rate(counts)
