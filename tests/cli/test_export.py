@@ -37,6 +37,8 @@ def test_an_onnx_file_is_written_and_compared(folder: Path) -> None:
     assert found["observations"] == 1000
     assert found["difference"] < 1e-4
     assert "ONNX Runtime and torch over 1,000 observations" in err
+    found = told("export", folder / OLDER, "--onnx")["onnx"]
+    assert found["file"] == str(folder / "export" / "500.onnx")
 
 
 def test_a_folder_for_a_hub_is_shown_and_evaluated_by_its_name_or_its_file(folder: Path) -> None:

@@ -60,12 +60,13 @@ def main(args: Sequence[str]) -> int:
     source = check_source(flags.run)
     from colobus.cli.display import Printer
     from colobus.evaluation.agent import load
+    from colobus.runs.folder import find_files
 
     printer = Printer(to_stderr=flags.json)
     agent = load(source, checkpoint=flags.checkpoint, log=printer.line)
     said: dict[str, Any] = {}
     if flags.onnx:
-        out = flags.out or source / "export" / f"{agent.checkpoint.steps}.onnx"
+        out = flags.out or find_files(source)[0] / "export" / f"{agent.checkpoint.steps}.onnx"
         said["onnx"] = _onnx(agent, out, printer)
     if flags.hub:
         said["hub"] = _hub(agent, source, flags.hub, flags, printer)
