@@ -1,12 +1,13 @@
 """Nodes against versions a second and time to a score: planned, simulated and measured.
 
     colobus bench dba3c-pong --env benchmarks.scaling:Board --games 2 --length 9 --costs FILE
-    (FILE: benchmarks/results/scaling/pictures/costs.json)
+    (FILE: benchmarks/results/scaling/pictures/costs.json; costs-roles.json for speed)
     python -m benchmarks.scaling tune                           a learning rate for each size
-    python -m benchmarks.scaling measure --nodes 1 2               on slow hosts of this machine
+    python -m benchmarks.scaling speed --nodes 1 2                 on slow hosts of this machine
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3 and 8
+    python -m benchmarks.scaling speed --nodes 3 4 8               after that is committed
+    python -m benchmarks.scaling measure                        the same to the score
     python -m benchmarks.scaling simulate                       real learning in simulated time
-    python -m benchmarks.scaling measure --nodes 3 4 8             after all that is committed
     python -m benchmarks.render pictures                        docs/pictures/nodes.png
 
 All learn to catch in pictures as large as Pong's, with Pong's network, so a step costs what one of
@@ -48,9 +49,9 @@ from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, read_costs
 
 FOLDER = RESULTS / "scaling" / "pictures"
-ROWS, PREDICTION = "rows.jsonl", "prediction.json"
-COSTS = FOLDER / "costs.json"
-FITTED = FOLDER / "fitted.json"
+ROWS, PREDICTION = "rows.jsonl", "prediction-roles.json"
+COSTS, COSTS_NOW = FOLDER / "costs.json", FOLDER / "costs-roles.json"
+FITTED = FOLDER / "fitted-roles.json"
 """The same costs times two factors, with which the plan is right about one and two slow hosts."""
 
 ENV = "benchmarks.scaling:Board"
@@ -78,6 +79,9 @@ STEPS = 250_000
 
 LIMIT = 3600.0
 """Seconds that a run on slow hosts may take."""
+
+VERSIONS = 150
+"""Of a run of which only the speed is of interest."""
 
 SETTLED = 0.3
 """Share of a run whose speed does not count."""
@@ -169,15 +173,16 @@ def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
         words += [flag(name), value]
     words += ["--lr", algorithm.lr, "--lr-end", algorithm.lr, "--anneal-steps", 0]
     words += ["--seed", experiment.seed, "--no-tensorboard", "--on", "ray"]
-    words += ["--steps", STEPS, "--until-score", SCORE, "--no-finish"]
+    words += ["--steps", experiment.stop.steps, "--no-finish"]
+    words += ["--until-score", SCORE] if experiment.stop.until_score else []
     with slow(nodes) as hosts, ray_cluster(hosts, cpus=2) as cluster:
         program = hosts[0].run([*words, "--address", cluster.address], cluster.environment)
         for host in hosts:  # after Ray and the run's process have begun: they are not slow
             host.limit(CPUS, LINK)
-        until = time.monotonic() + LIMIT
+        until, begun = time.monotonic() + LIMIT, folder / "metrics.jsonl"
         while program.poll() is None and time.monotonic() < until:
-            for host in hosts:
-                host.confine("ray::")
+            for host in hosts if begun.exists() else ():
+                host.confine("ray::Process")
             with suppress(subprocess.TimeoutExpired):
                 said = program.communicate(timeout=SECONDS_TO_CONFINE)
         if program.returncode != 0:
@@ -194,10 +199,14 @@ def add_rows(
     """Run what is missing at a size; write rows."""
     for lr, seed in product(rates, seeds):
         about = {"kind": kind, "nodes": nodes, "lr": lr, "seed": seed}
+        experiment = setting(nodes, lr, seed)
+        if "speed" in kind:
+            steps = VERSIONS * experiment.shape.quorum * experiment.shape.datapoints
+            experiment = replace(experiment, stop=colobus.StopRule(steps=steps))
         if any(about.items() <= row.items() for row in rows()):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            learn(setting(nodes, lr, seed), nodes, Path(folder) / "run")
+            learn(experiment, nodes, Path(folder) / "run")
             found = about | row_of(Path(folder) / "run") | surroundings()
         with (FOLDER / ROWS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(found) + "\n")
@@ -282,12 +291,12 @@ def medians(kind: str) -> dict[int, dict[str, float]]:
 
 def predict() -> None:
     """Fit one and two hosts, and write what the plan says about three and eight."""
-    measured = {nodes: row["versions"] for nodes, row in medians("measured").items()}
+    measured = {nodes: row["versions"] for nodes, row in medians("speed").items()}
     if not {1, 2} <= measured.keys():
         raise SystemExit("measure 1 and 2 hosts first")
     if {3, 8} & measured.keys():
         raise SystemExit("3 or 8 hosts are measured already: this would be no prediction")
-    costs = read_costs(str(COSTS), setting(1, RATE, 1), PRESET)
+    costs = read_costs(str(COSTS_NOW), setting(1, RATE, 1), PRESET)
     work, calls = fitted(costs, measured)
     fit = scaled(costs, work, calls)
     FITTED.write_text(json.dumps(asdict(fit), indent=1) + "\n", encoding="utf-8")
@@ -308,21 +317,23 @@ def page() -> list[str]:
     """Return the lines of a table: what was measured, and what was said about it before."""
     said = FOLDER / PREDICTION
     every = json.loads(said.read_text()) if said.exists() else {}
-    kinds: dict[str, dict[int, Any]] = {kind: medians(kind) for kind in ("virtual", "measured")}
+    kinds: dict[str, dict[int, Any]] = {kind: medians(kind) for kind in ("virtual speed", "speed")}
     kinds["plan"] = {int(nodes): row for nodes, row in every.items() if nodes.isdecimal()}
     lines = ["| nodes | versions/s | lag, 95 % | dropped |", "| --- | --- | --- | --- |"]
     for nodes in sorted({nodes for found in kinds.values() for nodes in found}):
-        measured = kinds["measured"].get(nodes, {})
+        measured = kinds["speed"].get(nodes, {})
         for kind, found in kinds.items():
             if (row := found.get(nodes)) is None:
                 continue
-            cells = [f"{nodes}, {kind}"]
+            cells = [
+                f"{nodes}, {kind.replace('virtual speed', 'virtual').replace('speed', 'measured')}"
+            ]
             for name, form in (("versions", ".1f"), ("lag_95", ".1f"), ("dropped", ".3f")):
                 value = float(np.ravel(row[name])[0])
-                known = kind != "measured" and measured.get(name)
+                known = kind != "speed" and measured.get(name)
                 other = f" ({value / known - 1.0:+.0%})" if known else ""
                 cells.append(f"{value:{form}}{other}")
-            if kind == "measured":
+            if kind == "speed":
                 rates = sorted(row["versions_per_s"] for row in rows(kind, nodes))
                 cells[1] += f" ({rates[0]:.1f} to {rates[-1]:.1f})"
             lines.append(f"| {' | '.join(cells)} |")
@@ -334,7 +345,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("tune", "measure", "predict", "simulate"))
+    parser.add_argument("what", choices=("tune", "speed", "predict", "measure", "simulate"))
     parser.add_argument("--nodes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     flags = parser.parse_args(args)
@@ -344,10 +355,13 @@ def main(args: Sequence[str] | None = None) -> int:
     for nodes in flags.nodes:
         if flags.what == "tune":
             add_rows("tuning", on_virtual(COSTS), nodes, drawn(nodes), TUNING)
-        elif flags.what == "simulate":
-            add_rows("virtual", on_virtual(FITTED), nodes, [best_rate(nodes)], flags.seeds)
         else:
-            add_rows("measured", on_slow_hosts, nodes, [best_rate(nodes)], flags.seeds)
+            kind, learn = {
+                "speed": ("speed", on_slow_hosts),
+                "measure": ("measured with roles", on_slow_hosts),
+                "simulate": ("virtual speed", on_virtual(FITTED)),
+            }[flags.what]
+            add_rows(kind, learn, nodes, [best_rate(nodes)], flags.seeds)
     return 0
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from colobus.training.on_ray import OnRay
 from colobus.training.on_virtual import PER_PARAMETER, measured_with, parameters_of, simulated
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
+
+if TYPE_CHECKING:
+    from colobus.runtime.ray.session import Trips
 
 REPETITIONS = 5
 
@@ -119,7 +122,7 @@ def measure_costs(
         "machine": describe_machine(),
         "points": points,
         "servers": servers,
-        "calls": [calls_of(CALLERS, empty, byte) for empty, byte in trips],
+        "calls": [calls_of(CALLERS, each) for each in trips],
     }
     file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
@@ -174,12 +177,15 @@ def server_costs(experiment: Experiment, parameters: int) -> dict[str, float]:
     return dict(zip(PER_PARAMETER, (one / parameters, more / parameters), strict=True))
 
 
-def calls_of(callers: Sequence[int], trips: Sequence[float], byte: float) -> dict[str, float]:
-    """Return what calls cost, from the seconds of a round trip with so many callers at once.
+def calls_of(callers: Sequence[int], trips: Trips) -> dict[str, float]:
+    """Return what calls cost (`Calls`), given what they took with so many callers at once.
 
-    With many callers a round trip is as long as the event loop takes for all of them.
+    With many callers a round trip is as long as the event loop takes for all of them. With one it
+    is as long as the work of both ends, one after the other, and what it waits for besides.
     """
-    loop, rest = np.polyfit(callers, trips, 1, w=1.0 / np.array(trips))
+    loop, rest = np.polyfit(callers, trips.empty, 1, w=1.0 / np.array(trips.empty))
     loop = max(float(loop), 0.0)
-    latency = max(float(rest), trips[0] - loop, 0.0) / 2
-    return {"loop": loop, "latency": latency, "byte": byte}
+    work = trips.cpu + max(trips.cpu, loop)
+    latency = max(float(rest) + loop - work, trips.empty[0] - work, 0.0) / 2
+    own = {"byte": trips.byte, "cpu": trips.cpu, "idle": trips.idle}
+    return {"loop": loop, "latency": latency} | own

@@ -230,7 +230,8 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         gradients = 1 if shape.asynchronous else shape.topology.gradients
         slice_ = 4.0 * size / shape.servers  # bytes
         # it asks all servers at once: gradients go and parameters come by its own link and core
-        learn += 2 * calls.latency + calls.loop + 2 * (calls.byte + 1 / link) * 4.0 * size
+        learn += 2 * calls.latency + calls.cpu + max(calls.cpu, calls.loop)
+        learn += 2 * (calls.byte + 1 / link) * 4.0 * size
         wire = link if shape.asynchronous else link / 2  # else no gradient comes while all pull
         found |= {
             "workers' links": min(nodes, learners) * wire / (4.0 * size),

@@ -57,6 +57,10 @@ class Calls:
     """Seconds that it takes, and its answer, besides."""
     byte: float = 0.0
     """Seconds of a core for packing a byte, and again for unpacking it."""
+    cpu: float = 0.0
+    """Seconds of a core at each end, the event loop's included."""
+    idle: float = 0.0
+    """Share of a core that a process takes even if nothing is asked of it."""
     envelope: int = 500
     """Bytes of a call or an answer beside its vectors."""
 
@@ -142,7 +146,7 @@ class World(Time):
     """
 
     def __init__(self, draw: Draw, calls: Calls | None = None, seed: int = 0) -> None:
-        self._draw, self._calls, self._seed = draw, calls or Calls(), seed
+        self._draw, self.calls, self._seed = draw, calls or Calls(), seed
         self._time, self._numbers = 0.0, count()
         self._events: list[tuple[float, int, Turn | Host, int]] = []
         self._random: dict[str, random.Random] = {}
@@ -288,12 +292,13 @@ class World(Time):
 
     def _send(self, mine: Turn, source: Process, to: Process, size: int) -> None:
         """Pack what goes to another process, carry it there, and take it in."""
-        pack = self._calls.byte * size
-        self._work(mine, pack, source.host)
-        self._carry(mine, source.host, to.host, size + self._calls.envelope)
-        if self._calls.loop > 0.0 or pack > 0.0:
+        calls, pack = self.calls, self.calls.byte * size
+        self._work(mine, calls.cpu / 2 + pack, source.host)
+        self._carry(mine, source.host, to.host, size + calls.envelope)
+        if calls.loop > 0.0 or pack > 0.0:
             with to.loop:
-                self._work(mine, self._calls.loop / 2 + pack, to.host)
+                self._work(mine, calls.loop / 2 + pack, to.host)
+        self._work(mine, max(calls.cpu - calls.loop, 0.0) / 2, to.host)
 
     def _fetch(
         self, mine: Turn, role: str, values: torch.Tensor, size: int, ends: tuple[Process, Process]
@@ -303,21 +308,21 @@ class World(Time):
         stored = self._stored.get(role)
         if stored is None or stored.values is not values:
             stored = self._stored[role] = Stored(values)
-            self._work(mine, self._calls.byte * size, source.host)
+            self._work(mine, self.calls.byte * size, source.host)
         if id(to.host) in stored.there or source.host is to.host:
             arrival = stored.there.get(id(to.host), 0.0)
         else:
             arrival = stored.there[id(to.host)] = reserve(self._time, source.host, to.host, size)
         self.sleep(max(arrival - self._time, 0.0))
         self._send(mine, source, to, 0)
-        self._work(mine, self._calls.byte * size, to.host)
+        self._work(mine, self.calls.byte * size, to.host)
 
     def _carry(self, mine: Turn, source: Host, to: Host, size: int) -> None:
         if source is not to:
-            self._due(mine, reserve(self._time, source, to, size) + self._calls.latency)
+            self._due(mine, reserve(self._time, source, to, size) + self.calls.latency)
             self._park(mine)
-        elif self._calls.latency:
-            self.sleep(self._calls.latency)
+        elif self.calls.latency:
+            self.sleep(self.calls.latency)
 
     # turns
 

@@ -105,12 +105,10 @@ class Costs:
     def of_calls(self, repetition: int | None = None) -> Calls:
         """Return what calls cost."""
         every = self.calls if repetition is None else self.calls[repetition : repetition + 1]
-        if not every:
-            return Calls()
-        loop, latency, byte = (
-            float(np.mean([one[name] for one in every])) for name in ("loop", "latency", "byte")
-        )
-        return Calls(loop, latency, byte)
+        known: dict[str, Any] = {  # files of version 0.2.0 have no cpu and no idle
+            name: float(np.mean([one[name] for one in every])) for name in (every or ({},))[0]
+        }
+        return Calls(**known)
 
     def draw(self, experiment: Experiment, parameters: int, repetition: int | None = None) -> Draw:
         """Return what draws the costs of a run whose network has so many parameters."""
@@ -250,7 +248,11 @@ def simulated(graph: RoleGraph, world: World, hosts: Hosts, *how: Any) -> Virtua
     count = hosts.hosts or max(sum(spec.kind == "worker" for spec in specs), 1)
     link = bytes_a_second(hosts.link)
     there = [Host(hosts.host_cores or math.inf, link) for _ in range(count)]
-    return Virtual(graph, world, placed(graph, specs, there), *how)
+    places = placed(graph, specs, there)
+    for host in there:
+        idle = world.calls.idle * sum(own is host for _, own in places)
+        host.cores = max(host.cores - idle, host.cores / 10)
+    return Virtual(graph, world, places, *how)
 
 
 def parameters_of(graph: RoleGraph) -> int:

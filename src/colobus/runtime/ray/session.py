@@ -17,10 +17,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import ray
 import torch
+from numpy.typing import NDArray
 
 from colobus.core.errors import ColobusError
 from colobus.runtime.groups import Cluster
@@ -298,17 +300,28 @@ def check_reachable(address: str, flag: str = "--address") -> None:
 class Echo:
     """Answers calls, to measure what they take."""
 
-    def take(self, value: Any) -> None:
-        """Take what was sent, and do nothing."""
+    def take(self, value: Any) -> float:
+        """Take what was sent; return the seconds of a core that this process has used."""
+        return time.process_time()
 
 
 VECTOR = 1_000_000
 """Float32 numbers of a vector that is sent."""
 
+PAUSE = 0.01
+"""Seconds between two calls that are rare, which use more of a core than those at full speed."""
 
-def round_trips(
-    callers: Sequence[int], seconds: float, repetitions: int
-) -> list[tuple[list[float], float]]:
+
+class Trips(NamedTuple):
+    """What calls to another process of this machine took, in seconds."""
+
+    empty: list[float]  # for each number of callers: an empty call
+    byte: float  # for a byte at each end
+    cpu: float  # of a core for an empty call, the mean of both ends
+    idle: float  # of a core for each second in which the other process was asked nothing
+
+
+def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> list[Trips]:
     """Return the seconds of a call to another process of this machine, in a connected Ray.
 
     Args:
@@ -317,11 +330,10 @@ def round_trips(
         repetitions: how often to measure each.
 
     Returns:
-        For each repetition the seconds of an empty call for each number of callers, and the seconds
-        for a byte at each end.
+        What they took in each repetition.
     """
     echo: Any = ray.remote(Echo).options(num_cpus=0, max_concurrency=8).remote()
-    each = seconds / (repetitions * (len(callers) + 1))
+    each = seconds / (repetitions * (len(callers) + 3))
     vector = torch.zeros(VECTOR)
 
     def trip(count: int, value: Any) -> float:
@@ -340,10 +352,21 @@ def round_trips(
             thread.join()
         return count * (time.monotonic() - began) / sum(counts)
 
+    def used(calls: int) -> NDArray[np.float64]:
+        """Return the seconds of a core that both processes use in as many calls and pauses."""
+        before = ray.get(echo.take.remote(b"")), time.process_time()
+        for _ in range(calls):
+            ray.get(echo.take.remote(b""))
+            time.sleep(PAUSE)
+        time.sleep(0.0 if calls else each)
+        return np.subtract((ray.get(echo.take.remote(b"")), time.process_time()), before)
+
     trip(1, vector)  # the process starts
     found = []
     for _ in range(repetitions):
         empty = [trip(count, b"") for count in callers]
         byte = max(trip(1, vector) - empty[0], 0.0) / (2 * vector.nbytes)
-        found.append((empty, byte))
+        idle, calls = used(0)[0] / each, max(int(each / PAUSE), 1)
+        cpu = (used(calls).mean() - idle * calls * PAUSE) / calls
+        found.append(Trips(empty, byte, max(float(cpu), 0.0), float(idle)))
     return found
