@@ -22,7 +22,7 @@ from colobus.ops.flat import FlatParameters
 from colobus.roles.tracker import StopRule
 from colobus.runtime.groups import Hosts, group_processes
 from colobus.runtime.virtual import Calls, Draw, Host, Process, Virtual, World, reserve
-from colobus.training.on_virtual import bytes_a_second
+from colobus.training.on_virtual import bytes_a_second, simulated
 from colobus.training.run import train
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
@@ -159,6 +159,30 @@ def test_servers_are_asked_at_once_by_hand() -> None:
     there, seconds = virtual(experiment, learning(1.0), calls, hosts)
     assert there.status.version == 20
     assert seconds == pytest.approx(20 * 2.0, abs=1.5)
+
+
+@pytest.mark.slow
+def test_a_call_works_at_both_ends_by_hand() -> None:
+    """An end takes 0.25 s for a call and its answer: a round is 1 s of learning and two calls."""
+    experiment = distributed_catch(20, workers=1, servers=1, games=1)
+    calls, hosts = Calls(cpu=0.25, envelope=0), [Host() for _ in range(3)]
+    there, seconds = virtual(experiment, learning(1.0), calls, hosts)
+    assert there.status.version == 20
+    assert seconds == pytest.approx(20 * 2.0, abs=1.5)
+
+
+def test_idle_processes_leave_less_of_the_cores_of_their_host() -> None:
+    experiment, world = distributed_catch(1), World(free, Calls(idle=0.1))
+    with passing(world):
+        games = open_games(experiment)
+        start = begin(experiment, games)
+        graph = make_graph(experiment, start, None, 0.0, games=games, spread=True)
+        simulated(graph, world, Hosts(hosts=2, host_cores=1.0))
+    processes = {(own.name, own.host) for own in world.process_of.values()}
+    assert {host.cores for _, host in processes} == {
+        pytest.approx(1.0 - 0.1 * sum(other is host for _, other in processes))
+        for _, host in processes
+    }
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,14 +28,11 @@ from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.tracker import StopRule
 from colobus.runtime.groups import Hosts
 from colobus.runtime.system import describe_machine, keep_freed_memory
-from colobus.runtime.virtual import BETWEEN, Turn, World
+from colobus.runtime.virtual import BETWEEN, Trips, Turn, World
 from colobus.training.on_ray import OnRay
 from colobus.training.on_virtual import PER_PARAMETER, measured_with, parameters_of, simulated
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
-
-if TYPE_CHECKING:
-    from colobus.runtime.ray.session import Trips
 
 REPETITIONS = 5
 
@@ -113,9 +110,10 @@ def measure_costs(
             tell(0.25 + 0.75 * done)
             one = alone(experiment, factor)
             each = seconds / (2 * REPETITIONS * len(FACTORS))
-            stages, parameters = stages_of(one, each)
+            stages, endings, parameters = stages_of(one, each)
             point = {"games": one.shape.games, "datapoints": one.shape.datapoints}
-            points.append({"repetition": repetition, **point, "stages": stages})
+            point |= {"repetition": repetition, "endings": endings}
+            points.append(point | {"stages": stages})
         servers.append(server_costs(experiment, parameters))
     found = {
         "about": measured_with(experiment),
@@ -138,8 +136,13 @@ def alone(experiment: Experiment, factor: float) -> Experiment:
     return measured(replace(experiment, shape=few), StopRule(steps=10**12), **rest)
 
 
-def stages_of(experiment: Experiment, seconds: float) -> tuple[dict[str, list[float]], int]:
-    """Run a run for so long; return quantiles of the seconds of each stage, and the parameters."""
+def stages_of(experiment: Experiment, seconds: float) -> tuple[dict[str, list[float]], float, int]:
+    """Run a run for so long.
+
+    Returns:
+        Quantiles of the seconds of each stage, the share of the rollouts in which a game ended
+        (where several did, each counts), and the parameters.
+    """
     world = Stopwatch()
     with passing(world):
         games = open_games(experiment)
@@ -158,7 +161,9 @@ def stages_of(experiment: Experiment, seconds: float) -> tuple[dict[str, list[fl
         mean = float((quantiles[1:] + quantiles[:-1]).mean() / 2)
         scaled = quantiles * (float(settled.mean()) / mean if mean else 1.0)
         found[stage] = [round(float(value), 9) for value in scaled]
-    return found, parameters_of(graph)
+    status, shape = runtime.roles["tracker"].status(), experiment.shape
+    rollouts = status.steps / (shape.games * shape.length)
+    return found, min(status.games / max(rollouts, 1.0), 1.0), parameters_of(graph)
 
 
 def server_costs(experiment: Experiment, parameters: int) -> dict[str, float]:

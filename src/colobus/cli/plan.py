@@ -254,7 +254,8 @@ def simulate(
     drawn: list[Draw] = []
     world = World(lambda *what: drawn[0](*what), costs.of_calls(repetition), experiment.seed)
     with passing(world):
-        graph = stubbed(make_graph(planned, imagined_start(planned), None, 0.0, spread=True))
+        whole = make_graph(planned, imagined_start(planned), None, 0.0, spread=True)
+        graph = stubbed(whole, costs.endings(shape.games))
         drawn.append(in_rollouts(costs.draw(planned, parameters_of(graph), repetition), shape))
         runtime = simulated(graph, world, hosts)
         runtime.start()
@@ -298,13 +299,18 @@ def in_rollouts(draw: Draw, shape: Shape) -> Draw:
     return drawn
 
 
-def stubbed(graph: RoleGraph) -> RoleGraph:
-    """Return a graph whose actors play nothing and whose learners push gradients of 0."""
+def stubbed(graph: RoleGraph, endings: float) -> RoleGraph:
+    """Return a graph whose actors play nothing and whose learners push gradients of 0.
+
+    Args:
+        graph: of a run.
+        endings: share of the rollouts in which a game ends.
+    """
     nodes = []
     for node in graph.nodes:
         if node.make is Actor:
-            settings, sources, replay = node.args[0], node.args[4], node.args[5]
-            node = replace(node, make=PlannedActor, args=(settings, sources, replay), kwargs={})
+            args = (node.args[0], *node.args[4:7], endings)
+            node = replace(node, make=PlannedActor, args=args, kwargs={})
         elif node.make is Learner:
             stubs = {"compute": NoBackprop(), "schedule": NoSchedule()}
             node = replace(node, kwargs=node.kwargs | stubs)
@@ -334,14 +340,22 @@ class PlannedActor:
         settings: of the actor.
         sources: of parameters.
         replay: takes the trajectories.
+        tracker: takes finished episodes, of which there are none here.
+        endings: share of the rollouts after which it is told of some.
     """
 
     def __init__(
-        self, settings: ActorSettings, sources: Sequence[Source], replay: ReplayWriter
+        self,
+        settings: ActorSettings,
+        sources: Sequence[Source],
+        replay: ReplayWriter,
+        tracker: Tracker,
+        endings: float,
     ) -> None:
         self.name, self.clock, self.finished = f"actor-{settings.index}", Clock(), False
         self._settings, self._sources, self._replay = settings, sources, replay
-        self._round = 0
+        self._tracker, self._endings = tracker, endings
+        self._round, self._told = 0, 0
 
     def step(self) -> None:
         """Wait for room and for parameters, and send a trajectory."""
@@ -354,6 +368,9 @@ class PlannedActor:
         with self.clock(ROLLOUT):
             trajectory = self._empty(version)
         self._round += 1
+        if self._round * self._endings >= self._told + 1:
+            self._told += 1
+            self._tracker.episodes(())
         self._replay.add(trajectory)
         self.clock.steps += 1
 

@@ -65,6 +65,15 @@ class Calls:
     """Bytes of a call or an answer beside its vectors."""
 
 
+class Trips(NamedTuple):
+    """What calls to another process of this machine took, in seconds."""
+
+    empty: list[float]  # for each number of callers: an empty call
+    byte: float  # for a byte at each end
+    cpu: float  # of a core for an empty call, the mean of both ends
+    idle: float  # of a core for each second in which the other process was asked nothing
+
+
 class Turn:
     """A thread of a run, and what it waits for."""
 

@@ -70,8 +70,9 @@ class Costs:
     about: dict[str, Any] = field(default_factory=dict)  # what it was measured with
     machine: dict[str, Any] = field(default_factory=dict)
     points: tuple[dict[str, Any], ...] = ()
-    """Each has a ``repetition``, ``games`` of an actor, ``datapoints`` of a batch, and ``stages``:
-    by name quantiles from the least to the largest."""
+    """Each has a ``repetition``, ``games`` of an actor, ``datapoints`` of a batch, ``endings``: the
+    share of the rollouts in which a game ends, and ``stages``: by name quantiles from the least to
+    the largest."""
     servers: tuple[dict[str, float], ...] = ()  # by repetition: seconds a parameter, by stage
     calls: tuple[dict[str, float], ...] = ()  # by repetition: `Calls`
 
@@ -101,6 +102,12 @@ class Costs:
         """Return the mean seconds of a stage at a size."""
         found = self.quantiles(stage, size, repetition)
         return float((found[1:] + found[:-1]).mean() / 2)
+
+    def endings(self, games: int) -> float:
+        """Return the share of the rollouts of about so many games in which one of them ends."""
+        away = [abs(point["games"] - games) for point in self.points]
+        near = [p for p, far in zip(self.points, away, strict=True) if far == min(away)]
+        return float(np.mean([point.get("endings", 0.0) for point in near])) if near else 0.0
 
     def of_calls(self, repetition: int | None = None) -> Calls:
         """Return what calls cost."""
@@ -177,6 +184,7 @@ def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
         costs = Costs(**found | {k: tuple(found[k]) for k in ("points", "servers", "calls")})
         _ = {**costs.about, **costs.machine}, costs.draw(experiment, 1), costs.of_calls()
+        _ = costs.endings(experiment.shape.games)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no costs of a machine"
         raise ColobusError(f"--costs {file}: {why}; {measure}") from None

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import ray
@@ -29,6 +29,7 @@ from colobus.runtime.groups import Cluster
 from colobus.runtime.ray.own_cluster import own_folder
 from colobus.runtime.ray.process import first_line, register_tensors
 from colobus.runtime.system import usable_cores
+from colobus.runtime.virtual import Trips
 
 LOOK_SECONDS = 1.0
 """Between two connections to a port."""
@@ -310,15 +311,6 @@ VECTOR = 1_000_000
 
 PAUSE = 0.01
 """Seconds between two calls that are rare, which use more of a core than those at full speed."""
-
-
-class Trips(NamedTuple):
-    """What calls to another process of this machine took, in seconds."""
-
-    empty: list[float]  # for each number of callers: an empty call
-    byte: float  # for a byte at each end
-    cpu: float  # of a core for an empty call, the mean of both ends
-    idle: float  # of a core for each second in which the other process was asked nothing
 
 
 def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> list[Trips]:
