@@ -287,12 +287,13 @@ def predict() -> None:
     measured = {nodes: row["versions"] for nodes, row in medians("speed").items()}
     if not {1, 2} <= measured.keys():
         raise SystemExit("measure 1 and 2 hosts first")
-    if 8 in measured:
-        raise SystemExit("8 hosts are measured already: this would be no prediction")
     costs = read_costs(str(COSTS_NOW), setting(1, RATE, 1), PRESET)
     factor = fitted(costs, measured)
     fit = scaled(costs, factor)
     FITTED.write_text(json.dumps(asdict(fit), indent=1) + "\n", encoding="utf-8")
+    if 8 in measured:
+        print(f"{FITTED}, by {factor:.2f}; 8 hosts are measured already: there is no prediction")
+        return
     said: dict[str, Any] = {"fit": {"factor": factor, "of": measured}} | surroundings()
     for nodes in (3, 8):
         speeds = [predicted(fit, nodes, r) for r in range(costs.repetitions)]

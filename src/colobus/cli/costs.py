@@ -112,8 +112,8 @@ def measure_costs(
             each = seconds / (2 * REPETITIONS * len(FACTORS))
             stages, endings, parameters = stages_of(one, each)
             point = {"games": one.shape.games, "datapoints": one.shape.datapoints}
-            point |= {"repetition": repetition, "endings": endings}
-            points.append(point | {"stages": stages})
+            about = {"repetition": repetition, **point, "endings": endings}
+            points.append(about | {"stages": stages})
         servers.append(server_costs(experiment, parameters))
     found = {
         "about": measured_with(experiment),

@@ -254,8 +254,8 @@ def simulate(
     drawn: list[Draw] = []
     world = World(lambda *what: drawn[0](*what), costs.of_calls(repetition), experiment.seed)
     with passing(world):
-        whole = make_graph(planned, imagined_start(planned), None, 0.0, spread=True)
-        graph = stubbed(whole, costs.endings(shape.games))
+        real = make_graph(planned, imagined_start(planned), None, 0.0, spread=True)
+        graph = stubbed(real, costs.endings(shape.games))
         drawn.append(in_rollouts(costs.draw(planned, parameters_of(graph), repetition), shape))
         runtime = simulated(graph, world, hosts)
         runtime.start()
