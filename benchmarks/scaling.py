@@ -179,8 +179,8 @@ def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
         program = hosts[0].run([*words, "--address", cluster.address], cluster.environment)
         for host in hosts:  # after Ray and the run's process have begun: they are not slow
             host.limit(CPUS, LINK)
-        until, begun = time.monotonic() + LIMIT, folder / "metrics.jsonl"
-        while program.poll() is None and time.monotonic() < until:
+        until, begun, said = time.monotonic() + LIMIT, folder / "metrics.jsonl", ("", "")
+        while program.returncode is None and time.monotonic() < until:
             for host in hosts if begun.exists() else ():
                 host.confine("ray::Process")
             with suppress(subprocess.TimeoutExpired):
@@ -199,12 +199,12 @@ def add_rows(
     """Run what is missing at a size; write rows."""
     for lr, seed in product(rates, seeds):
         about = {"kind": kind, "nodes": nodes, "lr": lr, "seed": seed}
+        if any(about.items() <= row.items() for row in rows()):
+            continue
         experiment = setting(nodes, lr, seed)
         if "speed" in kind:
             steps = VERSIONS * experiment.shape.quorum * experiment.shape.datapoints
             experiment = replace(experiment, stop=colobus.StopRule(steps=steps))
-        if any(about.items() <= row.items() for row in rows()):
-            continue
         with tempfile.TemporaryDirectory() as folder:
             learn(experiment, nodes, Path(folder) / "run")
             found = about | row_of(Path(folder) / "run") | surroundings()
@@ -243,9 +243,10 @@ def scaled(costs: Costs, factor: float) -> Costs:
         point | {"stages": {n: [factor * s for s in v] for n, v in point["stages"].items()}}
         for point in costs.points
     )
-    of = (factor if name != "idle" else 1.0 for name in costs.calls[0])
-    factors = dict(zip(costs.calls[0], of, strict=True))
-    calls = tuple({n: factors[n] * value for n, value in one.items()} for one in costs.calls)
+    calls = tuple(
+        {name: value if name == "idle" else factor * value for name, value in one.items()}
+        for one in costs.calls
+    )
     return replace(costs, points=points, calls=calls)
 
 
@@ -311,24 +312,23 @@ def page() -> list[str]:
     """Return the lines of a table: what was measured, and what was said about it before."""
     said = FOLDER / PREDICTION
     every = json.loads(said.read_text()) if said.exists() else {}
-    kinds: dict[str, dict[int, Any]] = {kind: medians(kind) for kind in ("virtual speed", "speed")}
+    kinds: dict[str, dict[int, Any]] = {"virtual": medians("virtual speed")}
+    kinds["measured"] = medians("speed")
     kinds["plan"] = {int(nodes): row for nodes, row in every.items() if nodes.isdecimal()}
     lines = ["| nodes | versions/s | lag, 95 % | dropped |", "| --- | --- | --- | --- |"]
     for nodes in sorted({nodes for found in kinds.values() for nodes in found}):
-        measured = kinds["speed"].get(nodes, {})
+        measured = kinds["measured"].get(nodes, {})
         for kind, found in kinds.items():
             if (row := found.get(nodes)) is None:
                 continue
-            cells = [
-                f"{nodes}, {kind.replace('virtual speed', 'virtual').replace('speed', 'measured')}"
-            ]
+            cells = [f"{nodes}, {kind}"]
             for name, form in (("versions", ".1f"), ("lag_95", ".1f"), ("dropped", ".3f")):
                 value = float(np.ravel(row[name])[0])
-                known = kind != "speed" and measured.get(name)
+                known = kind != "measured" and measured.get(name)
                 other = f" ({value / known - 1.0:+.0%})" if known else ""
                 cells.append(f"{value:{form}}{other}")
-            if kind == "speed":
-                rates = sorted(row["versions_per_s"] for row in rows(kind, nodes))
+            if kind == "measured":
+                rates = sorted(row["versions_per_s"] for row in rows("speed", nodes))
                 cells[1] += f" ({rates[0]:.1f} to {rates[-1]:.1f})"
             lines.append(f"| {' | '.join(cells)} |")
     return lines

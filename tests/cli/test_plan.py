@@ -141,6 +141,7 @@ def test_costs_are_measured_for_a_plan(tmp_path: Path) -> None:
     assert costs.repetitions == 5
     for stage in ("act", "emulate", "learn", "wait for experience", "between stages"):
         assert costs.mean(stage, 72) > 0.0, stage
-    assert all(one["loop"] + one["latency"] > 0.0 < one["cpu"] for one in costs.calls)
+    for one in costs.calls:  # any of them may be 0 on a busy machine, but not all
+        assert min(one.values()) >= 0.0 < one["loop"] + one["latency"] + one["cpu"]
     assert all(one["step"] > 0.0 for one in costs.servers)
     assert planned("--nodes", 2, "--costs", file, "--no-changes")["steps"][1] > 0.0
