@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -158,8 +159,11 @@ def on_virtual(costs: Path) -> Callable[[Experiment, int, Path], None]:
     return run
 
 
-def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
-    """Learn on a Ray of slow hosts of this machine."""
+def on_slow_hosts(crowd: int, experiment: Experiment, nodes: int, folder: Path) -> None:
+    """Learn on a Ray of slow hosts of this machine, beside a crowd of others that have no Ray.
+
+    Each of the others trains by itself on threads, and takes as much time of a core as it gets.
+    """
     sys.path.insert(0, str(ROOT / "tests"))
     from helpers.hosts import Hosts as SlowHosts
     from helpers.hosts import ray_cluster
@@ -167,16 +171,22 @@ def on_slow_hosts(experiment: Experiment, nodes: int, folder: Path) -> None:
     shape, algorithm = experiment.shape, experiment.algorithm
     assert isinstance(algorithm, A3C)
     slow: Any = SlowHosts
-    words = [sys.executable, "-m", "colobus", "train", PRESET, "--env", ENV, "--out", folder]
-    words += ["--workers", shape.workers, "--servers", shape.servers, "--quorum", shape.quorum]
+    words = [sys.executable, "-m", "colobus", "train", PRESET, "--env", ENV, "--no-finish"]
     for name, value in SHAPE.items():
         words += [flag(name), value]
     words += ["--lr", algorithm.lr, "--lr-end", algorithm.lr, "--anneal-steps", 0]
-    words += ["--seed", experiment.seed, "--no-tensorboard", "--on", "ray"]
-    words += ["--steps", experiment.stop.steps, "--no-finish"]
-    words += ["--until-score", SCORE] if experiment.stop.until_score else []
-    with slow(nodes) as hosts, ray_cluster(hosts, cpus=2) as cluster:
-        program = hosts[0].run([*words, "--address", cluster.address], cluster.environment)
+    words += ["--no-tensorboard", "--out"]
+    own = ["--workers", shape.workers, "--servers", shape.servers, "--quorum", shape.quorum]
+    own += ["--seed", experiment.seed, "--on", "ray", "--steps", experiment.stop.steps]
+    own += ["--until-score", SCORE] if experiment.stop.until_score else []
+    with slow(nodes + crowd) as every, ray_cluster(every[:nodes], cpus=2) as cluster:
+        hosts, others = every[:nodes], every[nodes:]
+        for host in others:
+            host.limit(CPUS)
+            forever = [*words, folder.with_name(host.name), "--workers", 1, "--steps", 10**9]
+            host.run(forever, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        run = [*words, folder, *own, "--address", cluster.address]
+        program = hosts[0].run(run, cluster.environment)
         for host in hosts:  # after Ray and the run's process have begun: they are not slow
             host.limit(CPUS, LINK)
         until, begun, said = time.monotonic() + LIMIT, folder / "metrics.jsonl", ("", "")
@@ -342,6 +352,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=("tune", "speed", "predict", "measure", "simulate"))
     parser.add_argument("--nodes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--crowd", type=int, default=0, help="of slow hosts beside those of a run")
     flags = parser.parse_args(args)
     if flags.what == "predict":
         predict()
@@ -350,9 +361,10 @@ def main(args: Sequence[str] | None = None) -> int:
         if flags.what == "tune":
             add_rows("tuning", on_virtual(COSTS), nodes, drawn(nodes), TUNING)
         else:
+            among = f"speed among {flags.crowd} others" if flags.crowd else "speed"
             kind, learn = {
-                "speed": ("speed", on_slow_hosts),
-                "measure": ("measured with roles", on_slow_hosts),
+                "speed": (among, partial(on_slow_hosts, flags.crowd)),
+                "measure": ("measured with roles", partial(on_slow_hosts, 0)),
                 "simulate": ("virtual speed", on_virtual(FITTED)),
             }[flags.what]
             add_rows(kind, learn, nodes, [best_rate(nodes)], flags.seeds)

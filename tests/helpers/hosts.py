@@ -241,6 +241,8 @@ class Host:
             self._switch.call("ip", "link", "set", self.name, "down")
             os.kill(self._init, signal.SIGKILL)  # takes all others with it
             wait_for(self._ended)
+            for program in self._programs:
+                program.wait(timeout=120)  # a group with a dead child in it cannot be removed
             for kind in KINDS:
                 with suppress(FileNotFoundError):
                     (QUOTAS.with_name(kind) / self._group).rmdir()
@@ -249,7 +251,6 @@ class Host:
         """Kill the host and let go of what is left of its programs."""
         self.kill()
         for program in self._programs:
-            program.wait(timeout=120)
             close_pipes(program)
         self._own.close()
 
