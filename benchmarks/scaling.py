@@ -171,13 +171,14 @@ def on_slow_hosts(crowd: int, experiment: Experiment, nodes: int, folder: Path) 
     shape, algorithm = experiment.shape, experiment.algorithm
     assert isinstance(algorithm, A3C)
     slow: Any = SlowHosts
-    words = [sys.executable, "-m", "colobus", "train", PRESET, "--env", ENV, "--no-finish"]
+    words: list[object] = [sys.executable, "-m", "colobus", "train", PRESET, "--env", ENV]
     for name, value in SHAPE.items():
         words += [flag(name), value]
     words += ["--lr", algorithm.lr, "--lr-end", algorithm.lr, "--anneal-steps", 0]
-    words += ["--no-tensorboard", "--out"]
-    own = ["--workers", shape.workers, "--servers", shape.servers, "--quorum", shape.quorum]
-    own += ["--seed", experiment.seed, "--on", "ray", "--steps", experiment.stop.steps]
+    words += ["--no-finish", "--no-tensorboard", "--out"]
+    own: list[object] = ["--workers", shape.workers, "--servers", shape.servers]
+    own += ["--quorum", shape.quorum, "--on", "ray"]
+    own += ["--seed", experiment.seed, "--steps", experiment.stop.steps]
     own += ["--until-score", SCORE] if experiment.stop.until_score else []
     with slow(nodes + crowd) as every, ray_cluster(every[:nodes], cpus=2) as cluster:
         hosts, others = every[:nodes], every[nodes:]
@@ -361,12 +362,11 @@ def main(args: Sequence[str] | None = None) -> int:
         if flags.what == "tune":
             add_rows("tuning", on_virtual(COSTS), nodes, drawn(nodes), TUNING)
         else:
-            among = f"speed among {flags.crowd} others" if flags.crowd else "speed"
-            kind, learn = {
-                "speed": (among, partial(on_slow_hosts, flags.crowd)),
-                "measure": ("measured with roles", partial(on_slow_hosts, 0)),
-                "simulate": ("virtual speed", on_virtual(FITTED)),
-            }[flags.what]
+            among = f" among {flags.crowd} others" if flags.crowd else ""
+            kinds = {"speed": f"speed{among}", "measure": "measured with roles"}
+            kind = kinds.get(flags.what, "virtual speed")
+            slow = partial(on_slow_hosts, flags.crowd)
+            learn = slow if flags.what in kinds else on_virtual(FITTED)
             add_rows(kind, learn, nodes, [best_rate(nodes)], flags.seeds)
     return 0
 
