@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 
-from helpers.hosts import PERIOD, Hosts, bytes_per_second, needs_quotas
+from helpers.hosts import (
+    GROUP,
+    PERIOD,
+    QUOTAS,
+    Hosts,
+    bytes_per_second,
+    needs_quotas,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.cluster, needs_quotas]
 
@@ -51,3 +60,18 @@ def test_a_slow_host_is_held_to_its_cpus_and_its_link() -> None:
         assert out["overlimits"] > 0  # it had to wait
         second.limit(link="100MB/s")
         assert second.carried()[0]["options"]["rate"] == bytes_per_second("100MB/s")
+
+
+def test_a_program_that_runs_already_is_confined_by_its_title_and_ends_with_its_host() -> None:
+    with Hosts(1) as (host,):
+        spin = ["sh", "-c", "echo up; while :; do :; done"]
+        spinning = host.run(spin)
+        assert spinning.stdout
+        assert spinning.stdout.readline() == "up\n"
+        host.limit(cpus=0.25)
+        host.confine("another")
+        assert host.quota()["usage"] == 0
+        host.confine("sh-cecho")
+        wait_for(lambda: host.quota()["nr_throttled"] > 2)
+        host.run(spin)  # is confined from the start
+    assert not list(QUOTAS.glob(f"{GROUP}{os.getpid()}-*"))
