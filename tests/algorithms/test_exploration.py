@@ -121,6 +121,27 @@ def test_games_are_held_only_while_an_actor_meets_no_reward_and_if_it_is_asked_f
     assert all(rollout(alone, logits[:1], n)[1].independent.all() for n in range(9))
 
 
+@pytest.mark.parametrize("by", ["values", "policy"])
+@pytest.mark.parametrize(
+    ("games", "agents", "held"),
+    [(4, 1, [1, 3]), (4, 2, [2, 3]), (6, 2, [2, 3]), (9, 3, [3, 4, 5]), (3, 3, [])],
+)
+def test_all_agents_of_every_second_game_are_held_and_nobody_else(
+    by: str, games: int, agents: int, held: list[int]
+) -> None:
+    player, length = Player(0, 1, games, 50, agents), 10
+    never = falling(0.0, 0.0, 1, games)
+    exploration = Sampled(player, 1) if by == "policy" else epsilon_greedy(player, never, 1, 1)
+    scores = torch.randn(games, length, 50, generator=torch.Generator().manual_seed(9))
+    scores = scores if by == "values" else torch.zeros(games, length, 50)
+    rollout(exploration, scores, 1)  # no reward in it
+    actions, recorded = rollout(exploration, scores, 2)
+    same = (actions == actions[:, :1]).all(dim=1)
+    assert same.nonzero().flatten().tolist() == held
+    if by == "policy":
+        assert np.flatnonzero(~recorded.independent).tolist() == held
+
+
 @pytest.mark.parametrize("longest", [1, 50])
 def test_without_a_reward_every_second_game_repeats_an_action_for_a_rollout(longest: int) -> None:
     games, actions, length = 40, 4, 10

@@ -195,7 +195,7 @@ class EpsilonGreedy:
 
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Draw the steps at which each game explores, and the actions there."""
-        _, _, games, actions = self._player
+        games, actions = self._player.games, self._player.actions
         self._random = random
         self._noise = epsilon_noise((length, games, actions), self._epsilons(steps), random)
 
@@ -233,7 +233,7 @@ class LastingEpsilonGreedy(EpsilonGreedy):
 
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Draw where random actions begin, which they are, and how long they last."""
-        _, _, games, actions = self._player
+        games, actions = self._player.games, self._player.actions
         self._random = random
         shape, epsilons = (length, games), self._epsilons(steps).double()
         # with this chance at each step without one, they are played in a share epsilon of all steps
@@ -262,7 +262,7 @@ class LastingEpsilonGreedy(EpsilonGreedy):
         Raises:
             ValueError: if they cannot be those of such games.
         """
-        _, _, games, actions = self._player
+        games, actions = self._player.games, self._player.actions
         for name, end in (("left", len(self._chances)), ("actions", actions)):
             value = state[name]
             whole = value.shape == (games,) and value.dtype == np.int64
@@ -286,24 +286,25 @@ class StickyExploration:
     """
 
     def __init__(self, player: Player, otherwise: EpsilonGreedy, hold_after: int) -> None:
-        self._player, self._otherwise, self._hold_after = player, otherwise, hold_after
+        self._actions, self._otherwise, self._hold_after = player.actions, otherwise, hold_after
+        self._rows = player.every_second_game()
         self._unrewarded = 0  # steps since the last reward
-        self._held: torch.Tensor | None = None  # int64[B // 2]
+        self._held: torch.Tensor | None = None  # int64[H], of those rows
 
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Begin a rollout, and draw the actions that are repeated in it, if there are any."""
         self._otherwise.begin(net, length, steps, random)
-        _, _, games, actions = self._player
         self._held = None
-        if self._unrewarded >= self._hold_after and games > 1:
-            self._held = torch.randint(actions, (games // 2,), generator=random)
+        if self._unrewarded >= self._hold_after and len(self._rows):
+            self._held = torch.randint(self._actions, (len(self._rows),), generator=random)
 
     def choose(self, t: int, scores: torch.Tensor) -> torch.Tensor:
         """Return actions int64[B], given action values float32[B, A]."""
         actions = self._otherwise.choose(t, scores)
         if self._held is not None:
-            allowed = losses.chosen(scores[1::2], self._held) > losses.FORBIDDEN
-            actions[1::2] = torch.where(allowed, self._held, actions[1::2])
+            rows = self._rows
+            allowed = losses.chosen(scores[rows], self._held) > losses.FORBIDDEN
+            actions[rows] = torch.where(allowed, self._held, actions[rows])
         return actions
 
     def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:

@@ -22,8 +22,14 @@ class Player(NamedTuple):
 
     actor: int  # index among all actors of the run
     actors: int  # in the run
-    games: int  # played at the same time (B)
+    games: int  # played at the same time (B), each counted once for each of its agents
     actions: int  # number of actions of the game (A)
+    agents: int = 1  # of each game, whose rows stand side by side
+
+    def every_second_game(self) -> torch.Tensor:
+        """Return the rows int64[H] of all agents of every second game."""
+        rows = torch.arange(self.games)
+        return rows[rows // self.agents % 2 == 1]
 
 
 class Exploration(Protocol):
@@ -93,22 +99,22 @@ class Sampled:
 
     def __init__(self, player: Player, hold_after: int = 0) -> None:
         self._player, self._hold_after = player, hold_after
+        self._rows = player.every_second_game()
         self._unrewarded = 0  # steps since the last reward
         self._held: _Held | None = None
 
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Draw the random numbers of the whole rollout."""
-        _, _, games, actions = self._player
-        self._noise = gumbel((length, games, actions), random)
+        self._noise = gumbel((length, self._player.games, self._player.actions), random)
         self._held = None
-        if self._hold_after and self._unrewarded >= self._hold_after and games > 1:
-            self._held = _Held(torch.rand(games // 2, dtype=torch.float64, generator=random))
+        if self._hold_after and self._unrewarded >= self._hold_after and len(self._rows):
+            self._held = _Held(torch.rand(len(self._rows), dtype=torch.float64, generator=random))
 
     def choose(self, t: int, scores: torch.Tensor) -> torch.Tensor:
         """Return actions int64[B] drawn from the softmax of ``scores`` float32[B, A]."""
         actions = (scores + self._noise[t]).argmax(dim=1)
         if self._held is not None:
-            actions[1::2] = self._held.choose(scores[1::2])
+            actions[self._rows] = self._held.choose(scores[self._rows])
         return actions
 
     def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:
@@ -118,8 +124,8 @@ class Sampled:
         log_probs = flat.view(actions.shape)
         independent: Bools = np.ones(len(actions), dtype=np.bool_)
         if self._held is not None:
-            log_probs[1::2] = self._held.log_probs()
-            independent[1::2] = False
+            log_probs[self._rows] = self._held.log_probs()
+            independent[self._rows.numpy()] = False
         return Explored(log_probs, independent)
 
     def save(self) -> State:

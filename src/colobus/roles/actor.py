@@ -238,7 +238,8 @@ class Actor:
             self._frames: Frames = np.zeros((len(first), depth, *first.shape[1:]), first.dtype)
             self._frames[:, -1] = first
         self._saved, self._games, count = None, games, games.count
-        player = Player(index, self.settings.actors, count, games.actions)
+        agents = count // self.settings.games
+        player = Player(index, self.settings.actors, count, games.actions, agents)
         self._exploration = self.algorithm.exploration(player)
         self._state = self.policy.net.initial_state(count)
         self._ages: Ints = np.zeros(count, dtype=np.int64)
