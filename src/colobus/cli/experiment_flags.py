@@ -11,16 +11,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, cast
 import tyro
 
 from colobus.algorithms.appo import APPO
-from colobus.cli.flags import (
-    EVERYTHING,
-    HELP,
-    parse,
-    quiet,
-    quiet_fields,
-    subclass,
-    value_of,
-    values_of,
-)
+from colobus.cli.flags import EVERYTHING, HELP, parse, quiet, value_of, values_of
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range, given
 from colobus.core.fields import check as check_fields
@@ -213,17 +204,18 @@ def parse_onto(
     The stop rule starts from ``stop``: an empty one tells what is given from what is not.
     """
     short = not HELP.isdisjoint(args) and EVERYTHING not in args
-    kinds = {name: cast("Any", type(group)) for name, group in groups_of(base).items()}
-    groups = {name: flag_group(name, kind_, short) for name, kind_ in kinds.items()}
+    groups = groups_of(base)
+    kinds = tuple((name, type(group)) for name, group in groups.items())
+    made: type[F] = with_groups(cast("Any", kind), kinds, short)
+    start = made()
     values: dict[str, Any] = {"seed": base.seed, "deterministic": base.deterministic}
-    for name, group in groups_of(base).items():
-        values[name] = groups[name](**vars(stop if name == "stop" else group))
-    made: type[F] = with_groups(cast("Any", kind), tuple(groups.items()), short)
+    for name, group in (groups | {"stop": stop}).items():
+        values[name] = dataclasses.replace(getattr(start, name), **vars(group))
     return parse(
         made,
         command,
         args,
-        made(**values),
+        dataclasses.replace(start, **values),
         flag_in_group,
         about,
         lambda name: algorithms_with(name, base),
@@ -236,12 +228,10 @@ def with_groups(kind: Any, groups: tuple[tuple[str, Any], ...], short: bool) -> 
 
     It is made once, and so is what is known about it: how its values are checked, and its help.
     """
-    fields: list[Any] = [(name, group, field(default=group())) for name, group in groups]
-    own = quiet_fields(kind, dict(groups), lambda name: short and name not in SHORT)
-    return subclass(kind, own + fields)
+    shown = tuple((name, flag_group(name, group, short)) for name, group in groups)
+    return quiet(kind, lambda name: short and name not in SHORT, groups=shown)
 
 
-@cache
 def flag_group(group: str, kind: Any, short: bool) -> Any:
     """Return a group of settings for the parser: names that others have begin with the group's.
 

@@ -139,33 +139,27 @@ Hidden = Callable[[str], bool]
 Named = Callable[[str], str]
 
 
-def quiet(kind: type[T], hidden: Hidden = lambda _: False, named: Named = lambda _: "") -> type[T]:
-    """Return a dataclass whose help does not print defaults that are None or empty.
+def quiet(
+    kind: Any,
+    hidden: Hidden = lambda _: False,
+    named: Named = lambda _: "",
+    groups: Collection[tuple[str, Any]] = (),
+) -> Any:
+    """Return a frozen dataclass whose help does not print defaults that are None or empty.
 
-    What holds then stands in the text of the setting; see `quiet_fields`.
-    """
-    fields = quiet_fields(kind, (), hidden, named)
-    return subclass(kind, fields) if fields else kind
-
-
-def quiet_fields(
-    kind: Any, without: Collection[str], hidden: Hidden, named: Named = lambda _: ""
-) -> list[Any]:
-    """Return the fields that `quiet` replaces, as `dataclasses.make_dataclass` takes them.
+    What holds then stands in the text of the setting.
 
     Args:
         kind: a dataclass of settings.
-        without: fields that stay as they are.
         hidden: tells whether help leaves out a field.
         named: tells what its flag is called ("": like the field).
+        groups: dataclasses that take the place of those of fields, by name; they stay as they are.
     """
     fields: list[Any] = []
     for each in dataclasses.fields(kind):
         own = hints_of(kind)[each.name]
-        if each.name in without:
-            continue
         if isinstance(own, type) and dataclasses.is_dataclass(own):
-            inner: Any = quiet(own, hidden)
+            inner: Any = dict(groups).get(each.name) or quiet(own, hidden)
             fields.append((each.name, inner, dataclasses.field(default_factory=inner)))
             continue
         needed = each.default is each.default_factory is dataclasses.MISSING
@@ -177,11 +171,8 @@ def quiet_fields(
         if marks:
             default = () if needed else (each.default,)
             fields.append((each.name, ANNOTATED[(own, *marks)], *default))
-    return fields
-
-
-def subclass(kind: type[T], fields: list[Any]) -> type[T]:
-    """Return a frozen dataclass with some fields of another one replaced."""
+    if not fields:
+        return kind
     made = dataclasses.make_dataclass(
         kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True
     )
