@@ -28,7 +28,7 @@ from colobus.core.types import Bytes
 from colobus.evaluation.agent import Agent, PolicyName
 from colobus.evaluation.films.player import AtariScreen, Player, make_screen
 from colobus.evaluation.start_states import StartKeeper, check_kept
-from colobus.page.server import assets, guarded, page_routes
+from colobus.page.server import assets, guarded, whole_number
 
 NOTHING = ("NOOP", "STAY")
 """Names of actions that do nothing. A game without one does its first action then."""
@@ -311,11 +311,11 @@ def make_play_app(game: LiveGame, token: str, port: int, once: str = "") -> Star
         return JSONResponse(game.about)
 
     def picture(request: Request) -> Response:  # no coroutine: waits, on a thread
-        after = request.query_params.get("after", "0")
-        if not (after.isascii() and after.isdecimal() and len(after) < 16):
+        after = whole_number(request.query_params.get("after", "0"))
+        if after is None:
             return PlainTextResponse("after: must be a number", 400)
         try:
-            found = game.picture(int(after))
+            found = game.picture(after)
         except ColobusError as error:
             return PlainTextResponse(str(error), 500)
         if found is None:
@@ -334,20 +334,17 @@ def make_play_app(game: LiveGame, token: str, port: int, once: str = "") -> Star
         return Response(status_code=204)
 
     routes = [
-        *page_routes(PAGE, files, token, port),
         Route("/about", about),
         Route("/picture", picture),
         Route("/keys", keys, methods=["POST"]),
     ]
-    return guarded(routes, token, port, once)
+    return guarded(PAGE, files, routes, token, port, once)
 
 
 async def _said(request: Request) -> tuple[list[str], bool] | None:
     """Return the keys that are held and whether a person plays; None if the request has others."""
-    length = request.headers.get("content-length", "")
-    if not (length.isascii() and length.isdecimal() and len(length) < 9):
-        return None
-    if int(length) > MOST_BYTES:
+    length = whole_number(request.headers.get("content-length", ""))
+    if length is None or length > MOST_BYTES:
         return None
     try:
         said: Any = json.loads(await request.body())

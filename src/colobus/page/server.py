@@ -81,13 +81,13 @@ def make_app(view: PageView, token: str, port: int, once: str = "") -> Starlette
     """
 
     def look(request: Request) -> Response:  # no coroutine: reads files, on a thread
-        after = request.query_params.get("after", "0")
+        after = whole_number(request.query_params.get("after", "0"))
         columns = request.query_params.get("columns", "").split(",")
-        if not (after.isascii() and after.isdecimal() and len(after) < 16):
+        if after is None:
             return PlainTextResponse("after: must be a number", 400)
         if len(columns) > MOST_COLUMNS:
             return PlainTextResponse(f"columns: must be at most {MOST_COLUMNS}", 400)
-        found = view.look(int(after), [name for name in columns if name])
+        found = view.look(after, [name for name in columns if name])
         text = json.dumps(found, allow_nan=False, separators=(",", ":"))
         return Response(text, media_type="application/json")  # ASCII, whatever folders are called
 
@@ -98,17 +98,21 @@ def make_app(view: PageView, token: str, port: int, once: str = "") -> Starlette
         return FileResponse(path, media_type=FILM_TYPES[path.suffix])
 
     routes = [Route("/look", look), Route("/films/{run}/{name}", film)]
-    return guarded([*page_routes("index.html", assets(), token, port), *routes], token, port, once)
+    return guarded("index.html", assets(), routes, token, port, once)
 
 
-def page_routes(home: str, files: Mapping[str, bytes], token: str, port: int) -> list[Route]:
-    """Return the routes of a page's own files.
+def whole_number(text: str) -> int | None:
+    """Return a number of a request, of at most 15 digits; None if it is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
 
-    Args:
-        home: name of the file at the address of the link; whoever opens the link gets a cookie.
-        files: by name, as far as they belong to the page.
-        token: that every request must bring.
-        port: at which the page listens.
+
+def guarded(
+    home: str, files: Mapping[str, bytes], routes: Sequence[Route], token: str, port: int, once: str
+) -> Starlette:
+    """Return an application that answers only those who may read; see `make_app`.
+
+    Whoever opens the link gets a cookie with the file ``home``; ``routes`` are of what the page
+    asks for beside its ``files``.
     """
 
     async def first(request: Request) -> Response:
@@ -123,13 +127,8 @@ def page_routes(home: str, files: Mapping[str, bytes], token: str, port: int) ->
             return PlainTextResponse("there is no such file", 404)
         return Response(files[name], media_type=TYPES[f".{name.rpartition('.')[2]}"])
 
-    return [Route("/", first), Route("/assets/{name}", asset)]
-
-
-def guarded(routes: Sequence[Route], token: str, port: int, once: str = "") -> Starlette:
-    """Return an application that answers only those who may read; see `make_app`."""
     return Starlette(
-        routes=routes,
+        routes=[Route("/", first), Route("/assets/{name}", asset), *routes],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=[*NAMES], www_redirect=False),
             Middleware(WithToken, token=token, cookie=cookie_name(port), once=once),
@@ -144,17 +143,12 @@ class WithToken:
         self._app, self._token, self._cookie, self._once = app, token, cookie, once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 403, or pass the request on."""
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
-            return
-        request = Request(scope)
-        if not self._may(request):
+        """Answer 403, or pass the request on: nothing but requests come, see `PageServer`."""
+        answer = self._app
+        if not self._may(Request(scope)):
             said = "403: open the link that the command printed; it has the token of this page\n"
-            await PlainTextResponse(said, 403)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+            answer = PlainTextResponse(said, 403)
+        await answer(scope, receive, send)
 
     def _may(self, request: Request) -> bool:
         own = f"http://{request.headers.get('host', '')}"
