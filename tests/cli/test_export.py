@@ -61,7 +61,7 @@ REFUSED = {
     "export RUN --hub h --out a.onnx": "--out a.onnx: has an effect only with --onnx",
     "export RUN --onnx --out a.pt": "--out a.pt: must end in .onnx",
     "export RUN --onnx --weights int8": "--weights int8: has an effect only with --hub FOLDER",
-    "export RUN --onnx --film-seconds 3": "--film-seconds 3.0: has an effect only with --hub",
+    "export RUN --onnx --film-seconds 3": "--film-seconds 3: has an effect only with --hub",
     "export RUN --hub h --protocol none --episodes 3": "--episodes 3: --protocol none plays no",
     "export RUN --hub RUN": "RUN: is there already",
     "export zoo:nothing --onnx": "zoo:nothing: ",

@@ -13,7 +13,7 @@ import tyro
 from colobus.cli.evaluate import check_source
 from colobus.cli.flags import parse, print_json
 from colobus.core.errors import ColobusError, program
-from colobus.core.fields import Range
+from colobus.core.fields import OnlyWith, Range
 
 if TYPE_CHECKING:
     from colobus.cli.display import Printer
@@ -25,6 +25,8 @@ OBSERVATIONS = 1000
 CLOSE = 1e-3
 """Largest difference between two scores that is no error."""
 
+HUB = OnlyWith("with --hub FOLDER", lambda flags: flags.hub is not None)
+
 
 @dataclass(frozen=True)
 class Export:
@@ -34,17 +36,17 @@ class Export:
     """Folder of the run or of an exported agent, or zoo:NAME."""
     onnx: bool = False
     """Write the policy as an ONNX file, and compare it with torch over 1,000 observations."""
-    out: Path | None = None
+    out: Annotated[Path | None, OnlyWith("with --onnx", lambda flags: flags.onnx)] = None
     """The ONNX file (default: RUN/export/STEPS.onnx)."""
     hub: Path | None = None
     """Make this folder with the weights, the settings, a score, a film and a model card."""
-    weights: Literal["float32", "int8"] = "float32"
+    weights: Annotated[Literal["float32", "int8"], HUB] = "float32"
     """With --hub: save the weights as they are, or rounded to 8 bits in a quarter of the space."""
-    protocol: Literal["training", "noop", "sticky", "dba3c", "none"] = "training"
+    protocol: Annotated[Literal["training", "noop", "sticky", "dba3c", "none"], HUB] = "training"
     """With --hub: protocol of the score in the model card (see colobus eval); none: no games."""
-    episodes: Annotated[int, Range(1)] | None = None
+    episodes: Annotated[Annotated[int, Range(1)] | None, HUB] = None
     """With --hub: games to play (default: as the protocol says)."""
-    film_seconds: Annotated[float, Range(0)] = 20.0
+    film_seconds: Annotated[float, Range(0), HUB] = 20.0
     """With --hub: length of the film at most; 0 makes none."""
     checkpoint: str = ""
     """Checkpoint of the run: best, last, or the number of a version (default: the newest complete
@@ -76,20 +78,11 @@ def main(args: Sequence[str]) -> int:
 
 
 def _check(flags: Export) -> None:
-    """Raise ColobusError if there is nothing to do, or a flag would do nothing."""
+    """Raise ColobusError if there is nothing to do, or flags do not go together."""
     if not (flags.onnx or flags.hub):
         raise ColobusError("export as what? give --onnx, --hub FOLDER or both")
-    if flags.out and not flags.onnx:
-        raise ColobusError(f"--out {flags.out}: has an effect only with --onnx")
     if flags.out and flags.out.suffix != ".onnx":
         raise ColobusError(f"--out {flags.out}: must end in .onnx")
-    if not flags.hub:
-        default = Export(flags.run)
-        for name in ("weights", "protocol", "episodes", "film_seconds"):
-            value = getattr(flags, name)
-            if value != getattr(default, name):
-                flag = f"--{name.replace('_', '-')} {value}"
-                raise ColobusError(f"{flag}: has an effect only with --hub FOLDER")
     if flags.protocol == "none" and flags.episodes:
         raise ColobusError(f"--episodes {flags.episodes}: --protocol none plays no games")
 

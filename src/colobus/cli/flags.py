@@ -20,7 +20,7 @@ import tyro
 from tyro import _errors as tyro_errors  # private; docs/dependencies.md says why
 
 from colobus.core.errors import ColobusError, nearest, program
-from colobus.core.fields import Name, check, hints_of, whole
+from colobus.core.fields import Name, check, given, hints_of, only_with, whole
 from colobus.experiment.aliases import hint, renamed
 from colobus.runs.folder import is_run, runs_in
 
@@ -65,11 +65,12 @@ def parse(
         who_has: returns what has an unknown flag, from the name of its field; "" if nothing has.
 
     Raises:
-        ColobusError: on an unknown flag, or a value that cannot be read or is out of range.
+        ColobusError: on an unknown flag, a value that cannot be read or is out of range, or a flag
+            without what it has an effect with.
         SystemExit: with code 0, when ``--help`` was printed.
     """
     extra: dict[str, Any] = {} if default is None else {"default": default}
-    shown = quiet(kind) if default is None else kind
+    shown: Any = quiet(kind) if default is None else kind
     paragraphs = [*(inspect.getdoc(kind) or "").split("\n\n"), about]
     width = min(shutil.get_terminal_size().columns, WIDEST)
     said = "\n\n".join(wrapped(text, width) for text in paragraphs if text)
@@ -89,6 +90,10 @@ def parse(
             **extra,
         )
     check(flags, flag)
+    for name, own in hints_of(shown).items():
+        rule, value = only_with(own), getattr(flags, name)
+        if rule and value != getattr(shown, name) and not rule.holds(flags):
+            raise ColobusError(f"{given(flag(name), value)}: has an effect only {rule.what}")
     return flags
 
 

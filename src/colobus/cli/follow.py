@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import tyro
 
-from colobus.cli.flags import check_run, flag_of, parse
+from colobus.cli.flags import check_run, parse
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError
-from colobus.core.fields import POSITIVE, Range
+from colobus.core.fields import POSITIVE, OnlyWith, Range
 from colobus.runtime.system import lower_priority
 
 LOWEST = 19
@@ -30,11 +30,15 @@ class Follow:
     """Folder of the run."""
     evaluate: bool = True
     """Play 50 full games by protocol dba3c; saved in RUN/eval."""
-    evaluate_minutes: Annotated[float, Range(0)] = 0.0
+    evaluate_minutes: Annotated[
+        float, Range(0), OnlyWith("with --evaluate", lambda flags: flags.evaluate)
+    ] = 0.0
     """Begin no further game of an evaluation after so many minutes (0: play all)."""
     record: bool = True
     """Film the games of each checkpoint; saved in RUN/videos."""
-    record_length: Annotated[float, POSITIVE] = 120.0
+    record_length: Annotated[
+        float, POSITIVE, OnlyWith("with --record", lambda flags: flags.record)
+    ] = 120.0
     """Seconds of each film."""
     every: bool = False
     """Process each complete checkpoint that is there, the oldest first, and not only the newest."""
@@ -53,10 +57,6 @@ def main(args: Sequence[str]) -> int:
         raise ColobusError(
             "--no-evaluate --no-record: nothing is left to do; leave one of them out"
         )
-    for name, needed in (("record_length", "record"), ("evaluate_minutes", "evaluate")):
-        value = getattr(flags, name)
-        if not getattr(flags, needed) and value != getattr(Follow, name):
-            raise ColobusError(f"{flag_of(name)} {value:g}: has an effect only with --{needed}")
     if parent is None:  # else the training may not have written config.json yet
         check_run(flags.run)
     lower_priority(LOWEST)  # before torch and the emulator start threads, which inherit it
@@ -67,7 +67,7 @@ def main(args: Sequence[str]) -> int:
         interrupts.gentle = True
 
         def is_over() -> bool:
-            return bool(interrupts.signal) or (parent is not None and os.getppid() != parent)
+            return bool(interrupts.signal) or parent not in (None, os.getppid())
 
         _follow(flags, is_over)
     return interrupts.exit_code if interrupts.signal else 0

@@ -19,8 +19,8 @@ import tyro
 
 from colobus.cli.evaluate import AgentFlags, check_source
 from colobus.cli.flags import parse
-from colobus.core.errors import ColobusError, not_installed, program
-from colobus.core.fields import Range
+from colobus.core.errors import not_installed, program
+from colobus.core.fields import OnlyWith, Range
 from colobus.runtime.system import lower_priority
 
 
@@ -105,7 +105,7 @@ class Play(AgentFlags):
     """Folder of the run or of an exported agent, or zoo:NAME."""
     human: bool = False
     """Let a person take over with the keyboard: arrows and space, or digits."""
-    keep: Path | None = None
+    keep: Annotated[Path | None, OnlyWith("with --human", lambda flags: flags.human)] = None
     """With --human: new file for start states of what the person plays, one after each 30 to 60
     seconds, for colobus eval --starts."""
     port: Annotated[int, Range(0, 65535)] = 0
@@ -117,8 +117,6 @@ class Play(AgentFlags):
 def play(args: Sequence[str]) -> int:
     """Run the command until Ctrl-C; return its exit code."""
     flags = parse(Play, "play", args)
-    if flags.keep and not flags.human:
-        raise ColobusError(f"--keep {flags.keep}: has an effect only with --human")
     source = check_source(flags.run)
     server = server_for("play")
     from colobus.evaluation.agent import load
