@@ -94,6 +94,12 @@ def test_a_word_of_another_program_is_answered_with_ours(
         preset(said.rpartition(" ")[2])
 
 
+def test_only_flags_that_there_are_come_near() -> None:
+    for word, near in (("--nam", "--name"), ("--algorith", "--algorithm"), ("--fro", "--from")):
+        assert f"nearest known: {near}" in refused("train", "pong", word, "x")
+    assert "--called" not in refused("train", "pong", "--calle", "x")
+
+
 def test_help_and_version_are_words_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("--version", "-V", "version", "--help", "help", "help games", "games --help")
     said = {words: printed(*words.split()) for words in asked}

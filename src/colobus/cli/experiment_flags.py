@@ -257,7 +257,7 @@ def experiment_of(flags: ExperimentFlags, base: Experiment) -> Experiment:
 def flag_in_group(name: str) -> str:
     """Return the flag of ``name`` or ``group.name``."""
     group, _, own = name.rpartition(".")
-    return "--algorithm" if own == "algorithm_class" else flag(own.rstrip("_"), group)
+    return flag({"algorithm_class": "algorithm", "called": "name"}.get(own, own.rstrip("_")), group)
 
 
 def cluster_of(flags: Any) -> Cluster | Hosts:
