@@ -304,7 +304,7 @@ def small_curve(curve: Curve, width: int, rows: int = 5) -> list[str]:
 
 
 def earlier_curve(folder: Path) -> Curve:
-    """Return the curve of a run that is to be resumed, at most `EARLIER` points of it."""
+    """Return the curve of a run before it goes on, at most `EARLIER` points; [] of a new one."""
     rows: list[dict[str, float]] = []
     with suppress(OSError):
         rows = read_metrics(folder)

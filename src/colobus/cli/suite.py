@@ -83,9 +83,13 @@ def run_suite(suite: Suite, json: bool, report: bool = False, **how: Any) -> int
     with Interrupts() as interrupts, held:
         done = {(entry.game, entry.seed) for entry in read_ledger(suite)}
         left = [pair for pair in suite.pairs if pair not in done]
-        whole = play(suite, left, printer, interrupts, **how)
+        stopped = False
+        try:
+            play(suite, left, printer, interrupts, **how)
+        except KeyboardInterrupt:
+            stopped = True
         _show(suite, json, printer)
-        if not whole:
+        if stopped:
             printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
             return interrupts.exit_code
         if report:
@@ -125,30 +129,25 @@ def play(
     printer: Printer,
     interrupts: Interrupts,
     **how: Any,
-) -> bool:
-    """Train and evaluate each (game, seed), and write its line; return False if interrupted."""
+) -> None:
+    """Train and evaluate each (game, seed), and write its line; Ctrl-C is a KeyboardInterrupt."""
     from colobus.report.ledger import append, entry_of
 
     for number, (game, seed) in enumerate(pairs, len(suite.pairs) - len(pairs) + 1):
         printer.line(f"{number} of {len(suite.pairs)}: {game}, seed {seed}")
         try:
             evaluation = _one(suite, game, seed, printer, interrupts, **how)
-        except KeyboardInterrupt:
-            return False
         except ColobusError as error:
             raise type(error)(f"{game}, seed {seed}: {error}") from error
-        if evaluation is None:
-            return False
         entry = entry_of(suite, seed, evaluation)
         append(suite, entry)
         printer.line(f"{game}, seed {seed}: {_in_words(entry)}")
-    return True
 
 
 def _one(
     suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts, **how: Any
-) -> Evaluation | None:
-    """Train one run as far as it is not, and evaluate it; return None if interrupted."""
+) -> Evaluation:
+    """Train one run as far as it is not, and evaluate it."""
     from colobus.evaluation.agent import load
     from colobus.evaluation.evaluator import evaluate
 
@@ -163,7 +162,7 @@ def _one(
         agent = load(folder, checkpoint="last")  # chosen by no score, as in published tables
         evaluation = evaluate(agent, suite.protocol, suite.episodes, progress=bar)
     if evaluation.interrupted:
-        return None
+        raise KeyboardInterrupt
     evaluation.save(folder)
     return evaluation
 
@@ -177,7 +176,7 @@ def _learn(
     track: TrackerName = "",
     **how: Any,
 ) -> None:
-    """Train one run from where it is to its end; Ctrl-C saves it and is a KeyboardInterrupt."""
+    """Train one run from where it is to its end; Ctrl-C saves it."""
     from colobus.cli.display import Display, earlier_curve
     from colobus.training.run import train
     from colobus.training.start import may_go_on
@@ -188,8 +187,7 @@ def _learn(
     resume = may_go_on(folder, printer.line)
     if resume and already_over(folder, experiment.stop):
         return
-    earlier = earlier_curve(folder) if resume else ()
-    title = f"{game}, seed {seed} · {folder}"
+    title, earlier = f"{game}, seed {seed} · {folder}", earlier_curve(folder)
     display = Display(title, experiment.stop, printer, earlier, interrupts.raise_if_any)
     with display, tracking(track, experiment, folder, printer.line) as how["callbacks"]:
         result = train(experiment, folder, game, resume, display.watch, printer.line, **how)
