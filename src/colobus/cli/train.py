@@ -248,17 +248,15 @@ def _learn(
     more: dict[str, Any],
 ) -> Result:
     """Train with the display on; signals wait for the edges where nothing is lost."""
-    experiment = wanted.experiment
-    earlier = earlier_curve(folder) if resume else ()
-    title, then = f"{name} · {folder}", interrupts.raise_if_any
-    display = Display(title, experiment.stop, printer, earlier, then)
+    flags, experiment, cluster = wanted.flags, wanted.experiment, cluster_of(wanted.flags)
+    title, earlier = f"{name} · {folder}", earlier_curve(folder)
+    display = Display(title, experiment.stop, printer, earlier, interrupts.raise_if_any)
     if not resume:
-        launcher(wanted.flags.on, cluster_of(wanted.flags)).check(experiment, wanted.flags.devices)
+        launcher(flags.on, cluster).check(experiment, flags.devices)
         check_new(folder)
     interrupts.gentle = True
     with display:
-        first = opening(experiment, folder, resume, wanted.flags.on, cluster_of(wanted.flags))
-        printer.line(first)
+        printer.line(opening(experiment, folder, resume, flags.on, cluster))
         try:
             result = train(
                 experiment,
@@ -268,9 +266,9 @@ def _learn(
                 display.watch,
                 printer.line,
                 began=process_start(),
-                cluster=cluster_of(wanted.flags),
-                on=wanted.flags.on,
-                devices=wanted.flags.devices,
+                cluster=cluster,
+                on=flags.on,
+                devices=flags.devices,
                 **more,
             )
         except (Stalled, RoleFailed) as error:
