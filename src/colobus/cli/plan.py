@@ -336,12 +336,8 @@ class Listener(Tracker):
 class PlannedActor:
     """An actor that plays nothing: its trajectories are empty, and take as long as real ones.
 
-    Args:
-        settings: of the actor.
-        sources: of parameters.
-        replay: takes the trajectories.
-        tracker: takes finished episodes, of which there are none here.
-        endings: share of the rollouts after which it is told of some.
+    The tracker is told of finished episodes, of which there are none here, after a share
+    ``endings`` of the rollouts.
     """
 
     def __init__(

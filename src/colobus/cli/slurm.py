@@ -106,14 +106,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def job(flags: Slurm, run: Path, file: Path, args: Sequence[str]) -> str:
-    """Return the text of a job.
-
-    Args:
-        flags: of the command.
-        run: folder of the run.
-        file: where the job is written.
-        args: the words of the command.
-    """
+    """Return the text of the job, to be written to ``file``, that trains in the folder ``run``."""
     more = {"partition": flags.partition, "account": flags.account}
     more["gpus-per-node"] = str(flags.gpus_per_node or "")
     values = {

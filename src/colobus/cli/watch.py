@@ -40,11 +40,8 @@ def server_for(command: str) -> ModuleType:
 def show(server: Any, flags: Watch | Play, make_app: Callable[..., Any]) -> None:
     """Print the link to a page, open the page if asked, and answer requests until Ctrl-C.
 
-    Args:
-        server: the module that serves pages.
-        flags: of the command.
-        make_app: makes the application from the page's token, its port, and a token for one visit,
-            for the browser that is opened.
+    The application is made from the page's token, its port, and a token for one visit, for the
+    browser that is opened. ``server`` is the module that serves pages.
     """
     token, once = server.new_token(), server.new_token() if flags.open else ""
     with server.listen(flags.port) as listening:

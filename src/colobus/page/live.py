@@ -297,14 +297,7 @@ MOST_BYTES = 1000
 
 
 def make_play_app(game: LiveGame, token: str, port: int, once: str = "") -> Starlette:
-    """Return the application.
-
-    Args:
-        game: that it shows.
-        token: that every request must bring.
-        port: at which it listens.
-        once: another token, good for one visit ("": there is none).
-    """
+    """Return the application that shows a game; see `colobus.page.server.make_app`."""
     files = {name: data for name, data in assets().items() if name in FILES}
 
     async def about(_request: Request) -> Response:
