@@ -15,7 +15,6 @@ import torch
 from colobus.algorithms.api import (
     Algorithm,
     Ends,
-    Scores,
     Terms,
     Topology,
     jumping,
@@ -23,7 +22,6 @@ from colobus.algorithms.api import (
     number,
 )
 from colobus.algorithms.batches import WholeBatch
-from colobus.algorithms.exploration import Player, Sampled
 from colobus.core.errors import ColobusError
 from colobus.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from colobus.core.types import AlgorithmState, Batch
@@ -117,14 +115,6 @@ class A3C(Algorithm):
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return the policy, which is nearly uniform at first, and the value."""
         return {"policy": Linear(width, actions, gain=0.01), "value": Linear(width, 1)}
-
-    def exploration(self, player: Player) -> Sampled:
-        """Draw actions from the policy."""
-        return Sampled(player, self.hold_after)
-
-    def act(self, net: Network, observations: torch.Tensor, state: torch.Tensor | None) -> Scores:
-        """Return the policy's logits float32[B, A]. The recurrent state is unchanged."""
-        return net.heads["policy"](net.features(observations)), state
 
     def prepare(self, net: Network, batch: Batch, algorithm_state: AlgorithmState) -> WholeBatch:
         """Preprocess and stack the frames; `loss` computes the targets."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from colobus.algorithms.batches import Prepared as Prepared  # part of the interface
-from colobus.algorithms.exploration import Exploration, Player
+from colobus.algorithms.exploration import Exploration, Player, Sampled
 from colobus.core.errors import ColobusError
 from colobus.core.fields import whole
 from colobus.core.types import AlgorithmState, Batch
@@ -129,6 +129,12 @@ class Algorithm(ABC):
         return 0.0
 
     @property
+    def hold_after(self) -> int:
+        """Steps of an actor without a reward after which half of its games repeat actions; 0:
+        never."""
+        return 0
+
+    @property
     def drops_outliers(self) -> bool:
         """Whether it may drop a gradient for its loss (`is_outlier`)."""
         return False
@@ -214,13 +220,14 @@ class Algorithm(ABC):
         """Return a number of `ends` as it is now."""
         return float(algorithm_state[name]) if name in algorithm_state else self.ends[name][0]
 
-    @abstractmethod
     def exploration(self, player: Player) -> Exploration:
-        """Return how an actor explores."""
+        """Return how an actor explores; by default it draws actions from the policy."""
+        return Sampled(player, self.hold_after)
 
-    @abstractmethod
     def act(self, net: Network, observations: torch.Tensor, state: torch.Tensor | None) -> Scores:
         """Return action scores float32[B, A] (logits or values), and the next recurrent state.
+
+        By default the scores are the output of the first head for acting.
 
         Args:
             net: the network, or the copy for acting (`Network.for_acting`).
@@ -229,6 +236,8 @@ class Algorithm(ABC):
                 without one. `Network.initial_state` is the first, and an episode's end sets it to
                 0.
         """
+        hidden, after = net.step(observations, state)
+        return net.outputs(hidden)[self.acting_heads[0]], after
 
     def scores(self, net: Network, stacks: torch.Tensor, state: torch.Tensor | None) -> Scores:
         """Return what `act` does, for stacks with masks: low for actions that are not allowed."""

@@ -19,7 +19,6 @@ import torch
 from colobus.algorithms import auxiliary
 from colobus.algorithms.api import (
     Algorithm,
-    Scores,
     Terms,
     Topology,
     followed,
@@ -28,7 +27,6 @@ from colobus.algorithms.api import (
     target_parameters,
 )
 from colobus.algorithms.batches import Minibatch, Samples, evaluate
-from colobus.algorithms.exploration import Player, Sampled
 from colobus.core.errors import ColobusError
 from colobus.core.fields import POSITIVE, SHARE, OnlyWith, Range
 from colobus.core.types import AlgorithmState, Batch
@@ -172,15 +170,6 @@ class APPO(Algorithm):
         if self.kl_coeff:
             state["kl_coefficient"] = self.kl_coeff
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in state.items()}
-
-    def exploration(self, player: Player) -> Sampled:
-        """Draw actions from the policy."""
-        return Sampled(player, self.hold_after)
-
-    def act(self, net: Network, observations: torch.Tensor, state: torch.Tensor | None) -> Scores:
-        """Return the policy's logits float32[B, A], and the next recurrent state."""
-        hidden, after = net.step(observations, state)
-        return net.outputs(hidden)["policy"], after
 
     @torch.no_grad()
     def prepare(
