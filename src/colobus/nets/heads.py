@@ -29,7 +29,7 @@ class Head(nn.Module):
         raise NotImplementedError
 
 
-class Linear(Head, nn.Linear):
+class Linear(nn.Linear, Head):
     """One linear layer: outputs float32[M, outputs].
 
     Args:
@@ -39,16 +39,12 @@ class Linear(Head, nn.Linear):
     """
 
     def __init__(self, width: int, outputs: int, gain: float = 1.0) -> None:
-        nn.Linear.__init__(self, width, outputs)
+        super().__init__(width, outputs)
         self.gain = gain
 
     def start(self, init: LinearInit) -> None:
         """Draw the initial weights and set the biases to 0."""
         start_linear(self, init, self.gain)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return float32[M, outputs]."""
-        return nn.Linear.forward(self, hidden)
 
 
 class ActionValues(Head):

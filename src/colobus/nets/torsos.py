@@ -84,48 +84,38 @@ class Convolution(NamedTuple):
     pad: int = 0
 
 
-NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
-"""Mnih et al. 2015 (84x84)."""
-
-DQN2013 = (Convolution(16, 8, 4), Convolution(32, 4, 2))
-"""Mnih et al. 2013, and the network of A3C (Mnih et al. 2016); 84x84."""
-
-SMALL = (Convolution(16, 5, 3), Convolution(32, 4, 2))
-"""Two convolutions for 42x42. They need a fifth of the multiplications of `DQN2013` at 84x84."""
-
-BA3C = (
-    Convolution(32, 5, 1, pool=2, bias=False),
-    Convolution(32, 5, 1, pool=2, bias=False),
-    Convolution(64, 5, 1, pool=2, bias=False),
-    Convolution(64, 3, 1, bias=False),
-)
-"""Distributed-BA3C (Adamski et al. 2018). A side of 84 becomes 80, 40, 36, 18, 14, 7, 5."""
-
-POOLED = (
-    Convolution(16, 4, 2, pool=2),
-    Convolution(32, 3, 1, pool=2),
-    Convolution(64, 3, 1),
-)
-"""Small kernels with max pooling. A side of 84 becomes 41, 20, 18, 9, 7; one of 42 ends with 2."""
-
-PADDED = tuple(
-    layer._replace(pad=layer.kernel // 2 if layer.stride == 1 else 0) for layer in POOLED
-)
-"""The same with a border of zeros. A side of 42 becomes 20, 10, 10, 5, 5."""
-
 TORSOS: dict[str, tuple[Convolution, ...]] = {
-    "nature": NATURE,
-    "dqn2013": DQN2013,
-    "small": SMALL,
+    # Mnih et al. 2015 (84x84)
+    "nature": (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)),
+    # Mnih et al. 2013, and the network of A3C (Mnih et al. 2016); 84x84
+    "dqn2013": (Convolution(16, 8, 4), Convolution(32, 4, 2)),
+    # for 42x42: they need a fifth of the multiplications of dqn2013 at 84x84
+    "small": (Convolution(16, 5, 3), Convolution(32, 4, 2)),
     "tiny": (),
     "mlp": (),
-    "ba3c": BA3C,
-    "pooled": POOLED,
-    "padded": PADDED,
+    # Distributed-BA3C (Adamski et al. 2018). A side of 84 becomes 80, 40, 36, 18, 14, 7, 5
+    "ba3c": (
+        Convolution(32, 5, 1, pool=2, bias=False),
+        Convolution(32, 5, 1, pool=2, bias=False),
+        Convolution(64, 5, 1, pool=2, bias=False),
+        Convolution(64, 3, 1, bias=False),
+    ),
+    # small kernels with max pooling. A side of 84 becomes 41, 20, 18, 9, 7; one of 42 ends with 2
+    "pooled": (
+        Convolution(16, 4, 2, pool=2),
+        Convolution(32, 3, 1, pool=2),
+        Convolution(64, 3, 1),
+    ),
+    # the same with a border of zeros. A side of 42 becomes 20, 10, 10, 5, 5
+    "padded": (
+        Convolution(16, 4, 2, pool=2),
+        Convolution(32, 3, 1, pool=2, pad=1),
+        Convolution(64, 3, 1, pad=1),
+    ),
     "resnet": (),
 }
-"""Convolutions of each torso. Those of resnet are in `colobus.nets.torsos`. The torso mlp has a
-dense layer in their place."""
+"""Convolutions of each torso. Those of resnet are in `Residual`. The torso mlp has a dense layer in
+their place."""
 
 
 def smallest_side(torso: str) -> int:
