@@ -91,10 +91,9 @@ def as_markdown(title: str, blocks: Sequence[Block]) -> str:
 
 def _table(table: Table) -> str:
     heads = [name for name, _ in table.heads]
-    lines = [heads, ["---:" if right else "---" for _, right in table.heads], *table.rows]
-    first, rule, *rows = lines
-    said = [[plain(cell) for cell in first], list(rule), *([plain(c) for c in r] for r in rows)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in said)
+    first, *rows = [[plain(cell) for cell in row] for row in (heads, *table.rows)]
+    rule = ["---:" if right else "---" for _, right in table.heads]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (first, rule, *rows))
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:

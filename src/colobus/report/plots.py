@@ -145,11 +145,9 @@ def score_picture(groups: Groups, game: str, dashed: Collection[Path] = ()) -> s
     drawn as far as all of them came.
     """
     with _figure(1, 2, 3.6) as (_, axes, svg):
-        for place, (column, label) in enumerate((("steps", "steps"), ("minutes", "minutes"))):
-            for number, runs in enumerate(groups.values()):
-                name = list(groups)[number] if place == 0 else None
-                _draw_group(axes[place], runs, column, "score", _colour(number), name, dashed)
-            axes[place].set_xlabel(f"{label} of training")
+        for one, along in zip(axes, ("steps", "minutes"), strict=True):
+            _draw_groups(one, groups, along, "score", list(groups), dashed)
+            one.set_xlabel(f"{along} of training")
         axes[0].xaxis.set_major_formatter(steps_in_words)
         axes[0].set_ylabel("score, mean of 50 games")
         _legend(axes[0], len(groups))
@@ -175,12 +173,10 @@ def small_pictures(
     """
     rows = -(-len(small) // 3)
     with _figure(rows, 3, height * rows + 0.4 * legend) as (figure, axes, svg):
-        for place, (title, groups, metric) in enumerate(small):
-            for name, runs in groups.items():
-                colour = _colour(names.index(name))
-                _draw_group(axes[place], runs, "steps", metric, colour, None, dashed)
-            axes[place].set_title(title)
-            axes[place].xaxis.set_major_formatter(steps_in_words)
+        for one, (title, groups, metric) in zip(axes, small, strict=False):
+            _draw_groups(one, groups, "steps", metric, names, dashed)
+            one.set_title(title)
+            one.xaxis.set_major_formatter(steps_in_words)
         for empty in axes[len(small) :]:
             empty.set_visible(False)
         if legend and len(names) > 1:
@@ -201,8 +197,7 @@ def public_picture(groups: Groups, game: str, most_frames: int) -> str:
             if points:
                 last = list(points)[-1]
                 ends.append((last, points[last], curve.method.partition(": ")[2] or curve.method))
-        for number, (name, runs) in enumerate(groups.items()):
-            _draw_group(axes[0], runs, "frames", "score", _colour(number), name)
+        _draw_groups(axes[0], groups, "frames", "score", list(groups))
         _name_ends(axes[0], ends)
         axes[0].xaxis.set_major_formatter(steps_in_words)
         axes[0].set_xlabel("frames of training")
@@ -252,15 +247,15 @@ def passed_picture(
     """
     with _figure(1, len(panels), 3.0) as (_, axes, svg):
         every = [m for panel in panels.values() for minutes in panel.values() for m in minutes]
-        for place, (level, panel) in enumerate(panels.items()):
+        for one, (level, panel) in zip(axes, panels.items(), strict=True):
             for number, name in enumerate(names):
                 minutes = panel.get(name, [])
                 x = [0.0, *sorted(minutes), 1.05 * max(every, default=1.0)]
                 y = [*range(len(minutes) + 1), len(minutes)]
-                axes[place].step(x, y, where="post", color=_colour(number), lw=1.8, label=name)
-            axes[place].set_ylim(0, games + 0.5)
-            axes[place].set_xlabel("minutes of training")
-            axes[place].set_title(f"games above {level}")
+                one.step(x, y, where="post", color=_colour(number), lw=1.8, label=name)
+            one.set_ylim(0, games + 0.5)
+            one.set_xlabel("minutes of training")
+            one.set_title(f"games above {level}")
         _legend(axes[0], 2, always=True)
     return svg()
 
@@ -305,23 +300,25 @@ def mean_line(lines: Sequence[Line]) -> Line:
     return Line(x.tolist(), y.tolist())
 
 
-def _draw_group(
+def _draw_groups(
     axes: Any,
-    runs: Sequence[RunFolder],
+    groups: Groups,
     along: str,
-    name: str,
-    colour: str,
-    label: str | None,
+    metric: str,
+    names: Sequence[str],
     dashed: Collection[Path] = (),
 ) -> None:
-    found = [(line, run) for run in runs if len((line := line_of(run, along, name)).x) > 1]
-    thin = {"lw": 1.5, "label": label} if len(found) == 1 else {"lw": 0.7, "alpha": 0.45}
-    styles = ["--" if run.path in dashed else "-" for _, run in found]
-    for (line, _), style in zip(found, styles, strict=True):
-        axes.plot(*line, color=colour, ls=style, **thin)
-    if len(found) > 1:
-        mean, style = mean_line([line for line, _ in found]), min(styles, key=len)
-        axes.plot(*mean, color=colour, ls=style, lw=2, label=label)
+    """Draw a line for each run, and the mean of each group; colours are by the place in names."""
+    for label, runs in groups.items():
+        colour = _colour(names.index(label))
+        found = [(line, run) for run in runs if len((line := line_of(run, along, metric)).x) > 1]
+        thin = {"lw": 1.5, "label": label} if len(found) == 1 else {"lw": 0.7, "alpha": 0.45}
+        styles = ["--" if run.path in dashed else "-" for _, run in found]
+        for (line, _), style in zip(found, styles, strict=True):
+            axes.plot(*line, color=colour, ls=style, **thin)
+        if len(found) > 1:
+            mean, style = mean_line([line for line, _ in found]), min(styles, key=len)
+            axes.plot(*mean, color=colour, ls=style, lw=2, label=label)
 
 
 def _name_ends(axes: Any, ends: Sequence[tuple[float, float, str]]) -> None:
