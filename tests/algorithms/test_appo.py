@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from colobus.algorithms.api import COEFFICIENT_LIMITS, followed, linear, staircase
+from colobus.algorithms.api import COEFFICIENT_LIMITS, followed, linear
 from colobus.algorithms.appo import APPO, Steps
 from colobus.algorithms.batches import Minibatch
 from colobus.nets.network import NetworkSettings
@@ -231,14 +231,14 @@ def test_the_learning_rate_stays_within_its_limits() -> None:
 )
 def test_a_staircase_is_the_line_where_a_stage_begins(stages: int, values: list[float]) -> None:
     steps = [0, 50, 100, 200, 399, 400, 9999]
-    found = [staircase(8.0, 0.0, step, 400, stages) for step in steps]
+    found = [linear(8.0, 0.0, step, 400, stages) for step in steps]
     assert found == pytest.approx(values)
 
 
 def test_without_steps_a_staircase_is_at_its_end_as_a_line_is() -> None:
     for stages in (0, 1, 5):
-        assert staircase(3.0, 1.0, 1, 0, stages) == 1.0
-    assert linear(3.0, 1.0, 0, 0) == staircase(3.0, 1.0, 0, 0, 3) == 3.0
+        assert linear(3.0, 1.0, 1, 0, stages) == 1.0
+    assert linear(3.0, 1.0, 0, 0) == linear(3.0, 1.0, 0, 0, 3) == 3.0
 
 
 LOW, HIGH = COEFFICIENT_LIMITS

@@ -239,10 +239,11 @@ def test_moments_are_those_of_all_samples() -> None:
         sums = losses.weighted_sums(spoilt[member.rank], weights[member.rank])
         return member.moments(torch.stack([sums, sums]))
 
-    want = losses.standardise(values.flatten(), weights.flatten())
+    samples = values.flatten(), weights.flatten()
+    want = losses.standardise(*samples)
     for found in on_threads(3, work):
         assert found.shape == (2, 2)
-        again = losses.standardise_by(values.flatten(), found[1])
+        again = losses.standardise(*samples, moments=found[1])
         torch.testing.assert_close(again, want, rtol=1e-5, atol=1e-6)
 
 

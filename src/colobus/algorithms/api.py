@@ -296,7 +296,7 @@ COEFFICIENT_LIMITS = (1e-4, 1e4)
 infinity the coefficient could never come back."""
 
 
-def linear(start: float, end: float, steps: int, over: int) -> float:
+def linear(start: float, end: float, steps: int, over: int, stages: int = 0) -> float:
     """Return a number that changes linearly from ``start`` to ``end`` with the steps.
 
     Args:
@@ -304,20 +304,12 @@ def linear(start: float, end: float, steps: int, over: int) -> float:
         end: value after ``over`` steps and later.
         steps: environment steps so far.
         over: environment steps of the change (0: the value is ``end`` after the first step).
+        stages: equal jumps in which it changes instead; with one it is ``start`` before ``over``
+            steps and ``end`` from then on (0: none).
     """
     done = min(steps / max(over, 1), 1.0)
-    return start + done * (end - start)
-
-
-def staircase(start: float, end: float, steps: int, over: int, stages: int) -> float:
-    """Return a number that changes like `linear`, but in ``stages`` equal jumps.
-
-    With one stage it is ``start`` before ``over`` steps and ``end`` from then on. With 0 stages it
-    is `linear`.
-    """
-    if not stages:
-        return linear(start, end, steps, over)
-    done = math.floor(stages * min(steps / max(over, 1), 1.0)) / stages
+    if stages:
+        done = math.floor(stages * done) / stages
     return start + done * (end - start)
 
 

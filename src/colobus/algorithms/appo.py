@@ -22,8 +22,8 @@ from colobus.algorithms.api import (
     Terms,
     Topology,
     followed,
+    linear,
     number,
-    staircase,
     target_parameters,
 )
 from colobus.algorithms.batches import Minibatch, Samples, evaluate
@@ -248,10 +248,8 @@ class APPO(Algorithm):
         ignored = weights == 0.0  # they may be infinite, and 0 times infinity is not 0
         advantages = steps.advantages.masked_fill(ignored, 0.0)
         targets = steps.targets.masked_fill(ignored, 0.0)
-        if self.normalise and moments is not None:
-            advantages = losses.standardise_by(advantages, moments)
-        elif self.normalise:
-            advantages = losses.standardise(advantages, weights)
+        if self.normalise:
+            advantages = losses.standardise(advantages, weights, moments)
         now = losses.chosen(log_policy, steps.actions)
         log_ratios = losses.log_ratios(now, steps.log_probs, ignored)  # to the behaviour policy
         ratios = self._capped(log_ratios, now, steps, ignored).exp()
@@ -307,7 +305,7 @@ class APPO(Algorithm):
         return output.squeeze(1) if self.values == "numbers" else means_of(self.values, output)
 
     def _annealed(self, start: float, end: float, steps: int) -> float:
-        return staircase(start, end, steps, self.anneal_steps, self.anneal_stages)
+        return linear(start, end, steps, self.anneal_steps, self.anneal_stages)
 
     def _capped(
         self, log_ratios: torch.Tensor, now: torch.Tensor, steps: Steps, ignored: torch.Tensor

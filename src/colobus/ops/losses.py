@@ -169,10 +169,16 @@ def explained_variance(
     return 1.0 - mean_of((error - mean_of(error, weights)).square(), weights) / spread.clamp(1e-8)
 
 
-def standardise(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return ``values`` with weighted mean 0 and standard deviation 1."""
-    centred = values - mean_of(values, weights)
-    return centred / (mean_of(centred.square(), weights).sqrt() + 1e-8)
+def standardise(
+    values: torch.Tensor, weights: torch.Tensor, moments: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return ``values`` less their weighted mean, divided by their standard deviation.
+
+    ``moments`` float32[2] are mean and deviation to take instead, those of more samples.
+    """
+    centred = values - (mean_of(values, weights) if moments is None else moments[0])
+    deviation = mean_of(centred.square(), weights).sqrt() if moments is None else moments[1]
+    return centred / (deviation + 1e-8)
 
 
 def weighted_sums(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -183,12 +189,6 @@ def weighted_sums(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     double = values.masked_fill(weights == 0.0, 0.0).double()
     weighted = weights.double() * double
     return torch.stack([weights.double().sum(), weighted.sum(), (weighted * double).sum()])
-
-
-def standardise_by(values: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
-    """Return ``values`` less the mean, divided by the deviation; ``moments`` is float32[2]."""
-    standardised: torch.Tensor = (values - moments[0]) / (moments[1] + 1e-8)
-    return standardised
 
 
 def log_softmax(logits: torch.Tensor, allowed: torch.Tensor = ALL) -> torch.Tensor:

@@ -106,8 +106,7 @@ def q_lambda(
     that were not greedy. It learns faster, and its fixed point lies between the values of the
     behaviour policy and of the greedy one (Kozuno et al. 2021).
     """
-    ones = torch.ones_like(rewards)
-    return _accumulate(rewards, values, terminated, truncated, gamma, ones, lam * ones).targets
+    return _accumulate(rewards, values, terminated, truncated, gamma, 1.0, lam).targets
 
 
 def munchausen(
@@ -149,8 +148,7 @@ def gae(
     ``A_t = delta_t + gamma lambda A_{t+1}`` with ``delta_t = r_t + gamma V(x_{t+1}) - V(x_t)``;
     the value target is ``A_t + V(x_t)``.
     """
-    ones = torch.ones_like(rewards)
-    return _accumulate(rewards, values, terminated, truncated, gamma, ones, lam * ones)
+    return _accumulate(rewards, values, terminated, truncated, gamma, 1.0, lam)
 
 
 def vtrace(
@@ -195,8 +193,8 @@ def _accumulate(
     terminated: torch.Tensor,
     truncated: torch.Tensor,
     gamma: float,
-    rhos: torch.Tensor,
-    traces: torch.Tensor,
+    rhos: torch.Tensor | float,
+    traces: torch.Tensor | float,
 ) -> Advantages:
     """Sum temporal differences backwards: ``x_t = rho_t delta_t + gamma trace_t x_{t+1}``."""
     decay = discounts(terminated, gamma)
