@@ -96,10 +96,8 @@ def make_folder(folder: Path) -> None:
         ColobusError: if it is a file or not empty, so that no earlier run is overwritten.
     """
     try:
+        check_new(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        check_empty(folder)
-    except (NotADirectoryError, FileExistsError):
-        raise ColobusError(f"--out {folder}: is a file; name a folder") from None
     except OSError as error:
         raise ColobusError(
             f"--out {folder}: cannot be made: {error.strerror}; name another folder"
