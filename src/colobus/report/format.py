@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -40,10 +40,9 @@ class Table:
     caption: str = ""  # likewise
 
     @classmethod
-    def of(cls, rows: Iterable[Mapping[str, str]]) -> Table:
+    def of(cls, rows: Sequence[Mapping[str, str]]) -> Table:
         """Return a table of rows that have its columns as names; there is at least one."""
-        found = list(rows)
-        return cls(tuple(found[0]), tuple(tuple(row.values()) for row in found))
+        return cls(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
 
     @property
     def heads(self) -> list[tuple[str, bool]]:

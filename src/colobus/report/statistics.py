@@ -68,30 +68,22 @@ def standard_error(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1)) / math.sqrt(count) if count > 1 else None
 
 
-def drawn_again(scores: Scores, random: np.random.Generator, samples: int = SAMPLES) -> Vector:
-    """Return float64[samples, runs of all games]: the runs of each game, drawn with replacement.
-
-    Columns are in the order of the games.
-    """
-    return np.concatenate([_again(values, random, samples) for values in scores.values()], axis=1)
-
-
-def _again(values: Sequence[float], random: np.random.Generator, samples: int) -> Vector:
-    """Return float64[samples, runs]: the runs of one game, drawn with replacement."""
+def _again(values: Sequence[float], random: np.random.Generator) -> Vector:
+    """Return float64[SAMPLES, runs]: the runs of one game, drawn with replacement."""
     own = np.asarray(values, dtype=np.float64)
-    return own[random.integers(len(own), size=(samples, len(own)))]
+    return own[random.integers(len(own), size=(SAMPLES, len(own)))]
 
 
 def bootstrap(
-    statistic: Callable[[Vector], float],
-    scores: Scores,
-    random: np.random.Generator,
-    samples: int = SAMPLES,
+    statistic: Callable[[Vector], float], scores: Scores, random: np.random.Generator
 ) -> Interval:
-    """Return a statistic of all runs with its stratified bootstrap interval (percentiles)."""
+    """Return a statistic of all runs with its stratified bootstrap interval (percentiles).
+
+    The statistic takes the runs float64[runs of all games], in the order of the games.
+    """
     every = np.concatenate([np.asarray(v, dtype=np.float64) for v in scores.values()])
-    again = [statistic(row) for row in drawn_again(scores, random, samples)]
-    return Interval(statistic(every), *_percentiles(again))
+    drawn = np.concatenate([_again(values, random) for values in scores.values()], axis=1)
+    return Interval(statistic(every), *_percentiles([statistic(row) for row in drawn]))
 
 
 def probability_of_improvement(ours: Scores, others: Scores) -> float:
@@ -115,7 +107,7 @@ def improvement_interval(ours: Scores, others: Scores, random: np.random.Generat
     games = [game for game in ours if game in others]
     again = np.zeros(SAMPLES)
     for game in games:
-        xs, ys = _again(ours[game], random, SAMPLES), _again(others[game], random, SAMPLES)
+        xs, ys = _again(ours[game], random), _again(others[game], random)
         again += np.mean(_wins(xs[:, :, None], ys[:, None, :]), axis=(1, 2)) / len(games)
     return Interval(probability_of_improvement(ours, others), *_percentiles(again))
 
@@ -134,7 +126,7 @@ def profile_band(
     """Return the pointwise stratified bootstrap interval of the profile at each level."""
     again = np.zeros((SAMPLES, len(levels)))
     for values in scores.values():
-        above = _again(values, random, SAMPLES)[:, :, None] > np.asarray(levels)[None, None, :]
+        above = _again(values, random)[:, :, None] > np.asarray(levels)[None, None, :]
         again += above.mean(axis=1) / len(scores)
     low, high = _percentiles(again)
     return low, high
