@@ -171,8 +171,8 @@ class IQN(ActionValues):
             target = target_parameters(algorithm_state)
             named = {f"net.{name}": value for name, value in target.items()}
             returns = functional_call(quantiles_at, named, (following, others))
-            chooser = net if self.double or not target else None
-            outputs = chooser(following) if chooser else functional_call(net, target, (following,))
+            chooser = {} if self.double else target  # {}: the current network
+            outputs = functional_call(net, chooser, (following,))
             allowed = minibatch.observations.allowed[count:, 0]
             best = losses.masked(self.means(outputs["q"]), allowed).argmax(dim=1)
             returns = losses.chosen(returns, best)

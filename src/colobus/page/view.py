@@ -140,8 +140,7 @@ def summary(run: RunFolder) -> dict[str, Any]:
         "stages": run.stages(),
         "columns": [name for name in run.curve.names() if name not in ("steps", "seconds")],
         "evaluations": [
-            {k: v for k, v in one._asdict().items() if k not in ("about", "scores")}
-            for one in run.evaluations
+            {k: v for k, v in one._asdict().items() if k != "about"} for one in run.evaluations
         ],
         "events": run.events[-MOST_EVENTS:],
         "films": [{"steps": film.steps, "name": film_name(film)} for film in milestones(run.films)],

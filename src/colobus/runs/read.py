@@ -55,7 +55,6 @@ class EvaluationFile(NamedTuple):
     error: float | None  # standard error of the mean
     games: int
     policy: str
-    scores: list[float]
     seconds: float | None  # of training
     about: dict[str, Any]  # the file without its long lists
 
@@ -273,7 +272,6 @@ def _read_evaluation(path: Path) -> EvaluationFile | None:
             error=None if error is None else float(error),
             games=int(row["episodes"]),
             policy=str(row.get("policy", "")),
-            scores=scores,
             seconds=None if seconds is None else float(seconds),
             about={k: v for k, v in row.items() if not isinstance(v, list)},
         )
