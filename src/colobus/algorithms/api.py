@@ -72,9 +72,9 @@ def number(value: torch.Tensor) -> float | torch.Tensor:
 class Algorithm(ABC):
     """How to act, and which loss to minimise.
 
-    A subclass is a frozen dataclass: its fields are hyper-parameters and never change. A property
-    here may be a field or a class variable there. What a method has no default for, each algorithm
-    says itself.
+    A subclass is a frozen dataclass: its fields are hyper-parameters and never change. What is an
+    attribute or a property here may be a field there. What a method has no default for, each
+    algorithm says itself.
     """
 
     source: ClassVar[Source] = "queue"
@@ -90,16 +90,22 @@ class Algorithm(ABC):
     learns_sequences: ClassVar[bool] = False
     """Whether it learns with a recurrent network, from ``sequence`` steps at a time, and with
     separate policies of a game's agents."""
-
-    @property
-    def epochs(self) -> int:
-        """How many times each sample of a batch is used."""
-        return 1
-
-    @property
-    def minibatch(self) -> int:
-        """Samples for each gradient; whole rows of them."""
-        return WHOLE_BATCH
+    epochs: int = 1
+    """How many times each sample of a batch is used."""
+    minibatch: int = WHOLE_BATCH
+    """Samples for each gradient; whole rows of them."""
+    target_every: int = 0
+    """Updates between changes of the target network; 0: no target network."""
+    target_tau: float = 1.0
+    """Share of the parameters in the target network after a change; the rest is what was there
+    before. 1: a copy."""
+    hold_after: int = 0
+    """Steps of an actor without a reward after which half of its games repeat actions; 0:
+    never."""
+    anneal_steps: int = 0
+    """Environment steps over which the numbers of `ends` change."""
+    anneal_share: float = 0.0
+    """Share of the run's budget after which ``anneal_steps`` are over; 0: they are steps."""
 
     @property
     @abstractmethod
@@ -113,26 +119,9 @@ class Algorithm(ABC):
         return self.target_every > 0
 
     @property
-    def target_every(self) -> int:
-        """Updates between changes of the target network; 0: no target network."""
-        return 0
-
-    @property
-    def target_tau(self) -> float:
-        """Share of the parameters in the target network after a change; the rest is what was there
-        before. 1: a copy."""
-        return 1.0
-
-    @property
     def last_epsilon(self) -> float:
         """Epsilon at the end of training, if the acting policy is epsilon."""
         return 0.0
-
-    @property
-    def hold_after(self) -> int:
-        """Steps of an actor without a reward after which half of its games repeat actions; 0:
-        never."""
-        return 0
 
     @property
     def drops_outliers(self) -> bool:
@@ -149,16 +138,6 @@ class Algorithm(ABC):
     def ends(self) -> Ends:
         """The learning rate and other numbers that change linearly (`horizon`)."""
         return {}
-
-    @property
-    def anneal_steps(self) -> int:
-        """Environment steps over which the numbers of `ends` change."""
-        return 0
-
-    @property
-    def anneal_share(self) -> float:
-        """Share of the run's budget after which ``anneal_steps`` are over; 0: they are steps."""
-        return 0.0
 
     def horizon(self, name: str) -> int:
         """Return the environment steps over which a number of `ends` changes.
