@@ -79,14 +79,16 @@ def list_runs(args: Sequence[str]) -> int:
     from colobus.cli.display import Printer, on_terminal
     from colobus.core.timing import clock
     from colobus.report.format import DASH, Table
-    from colobus.runs.listing import Runs, about_run, check_places, tagged
+    from colobus.runs.listing import Runs, about_run, check_places
+    from colobus.runs.read import tags_of
 
     check_places(places)
     found = Runs(places, kept=2)
     found.look()
     for run in found.all:
         run.refresh()
-    rows = [about_run(run) for run in tagged(found.all, flags.tags)]
+    wanted = set(tags_of(flags.tags))
+    rows = [about_run(run) for run in found.all if wanted <= set(run.tags)]
     if flags.json:
         print_json({"runs": rows})
         return 0

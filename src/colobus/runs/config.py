@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
@@ -55,11 +54,6 @@ class AboutRun:
 
     run: str = ""
     precision: Literal["float32", "bfloat16"] = "float32"
-
-
-def new_run() -> str:
-    """Return a number for a new run, which its checkpoints carry too."""
-    return secrets.token_hex(8)
 
 
 def identity(config: Config) -> State:

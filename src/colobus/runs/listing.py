@@ -12,7 +12,7 @@ from typing import Any
 from colobus.core.errors import ColobusError, nearest
 from colobus.runs.curves import KEPT
 from colobus.runs.folder import is_run, slug
-from colobus.runs.read import RunFolder, tags_of
+from colobus.runs.read import RunFolder
 
 DEPTH = 3
 """Folders below the one that was named in which runs are looked for: a suite's are in runs/."""
@@ -56,11 +56,6 @@ class Runs:
         for path, name in zip(paths, names, strict=True):
             self._found[path].name = name
         return True
-
-
-def tagged(runs: Sequence[RunFolder], tags: str) -> list[RunFolder]:
-    """Return the runs that have all of these tags."""
-    return [run for run in runs if set(tags_of(tags)) <= set(run.tags)]
 
 
 def about_run(run: RunFolder) -> dict[str, Any]:

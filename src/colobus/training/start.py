@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 import time
 from collections.abc import Callable
@@ -49,7 +50,7 @@ from colobus.nets.network import (
 from colobus.ops.optimizers import Optimizer
 from colobus.roles.snapshot import WRONG
 from colobus.roles.tracker.game_log import thin
-from colobus.runs.config import Config, check_of, identity, new_run, read_config
+from colobus.runs.config import Config, check_of, identity, read_config
 from colobus.runs.folder import (
     BESIDE,
     CHECKPOINTS,
@@ -198,7 +199,8 @@ def begin_new(
     games = open_games(experiment, 1 if remote else None)
     # in other processes actors compute on CPUs, and this host may have no GPU
     start = begin(experiment, games, placement.act if remote else placement.learn, log, weights)
-    about = {"run": new_run(), **describe_machine(), "precision": start.precision}
+    number = secrets.token_hex(8)  # the run's checkpoints carry it too
+    about = {"run": number, **describe_machine(), "precision": start.precision}
     if weights is not None:
         about["from"] = weights.in_words(start.parameters or {})
         log(about["from"])
