@@ -109,8 +109,8 @@ class Rule(NamedTuple):
     """Whether it wants ``state_steps``, the number of steps before."""
 
 
-PLAIN: dict[str, Any] = {"weight_decay": 0.0, "foreach": False}
-"""Arguments of those that step one vector after the other."""
+PLAIN: dict[str, Any] = {"weight_decay": 0.0, "maximize": False, "foreach": False}
+"""What all of torch's are told: down the gradient, no decay, and one vector after the other."""
 
 RULES: dict[str, Rule] = {
     # Kingma & Ba 2015, algorithm 1; fused, it goes through memory once (docs/speed.md)
@@ -121,11 +121,10 @@ RULES: dict[str, Rule] = {
             "beta1": s.beta1,
             "beta2": s.beta2,
             "eps": s.epsilon,
-            "weight_decay": 0.0,
             "max_exp_avg_sqs": [],
             "fused": True,
             "amsgrad": False,
-            "maximize": False,
+            **PLAIN,
         },
     ),
     "radam": Rule(
@@ -143,26 +142,20 @@ RULES: dict[str, Rule] = {
     "adagrad": Rule(
         adagrad,
         {"square": 0.1},
-        lambda s: {"eps": s.epsilon, "lr_decay": 0.0, "maximize": False, **PLAIN},
+        lambda s: {"eps": s.epsilon, "lr_decay": 0.0, **PLAIN},
     ),
     # Zeiler 2012, algorithm 1; the paper's own learning rate is 1
     "adadelta": Rule(
         adadelta,
         {"square": 0.0, "moved": 0.0},
-        lambda s: {"rho": s.decay, "eps": s.epsilon, "maximize": False, **PLAIN},
+        lambda s: {"rho": s.decay, "eps": s.epsilon, **PLAIN},
     ),
     # with heavy-ball momentum (Polyak 1964) in TensorFlow's form: a new learning rate also scales
     # what earlier gradients left
     "sgd": Rule(
         sgd,
         {"momentum": 0.0},
-        lambda s: {
-            "momentum": s.momentum,
-            "dampening": 0.0,
-            "nesterov": False,
-            "maximize": False,
-            **PLAIN,
-        },
+        lambda s: {"momentum": s.momentum, "dampening": 0.0, "nesterov": False, **PLAIN},
         counts=False,
     ),
 }
