@@ -26,7 +26,7 @@ from colobus.nets.heads import Head, action_values
 from colobus.nets.network import Network
 from colobus.nets.observations import Observations
 from colobus.ops import losses, returns
-from colobus.ops.distributions import LIMIT, Atoms, Values, losses_of, means_of
+from colobus.ops.distributions import LIMIT, Atoms, Values, means_of
 from colobus.ops.returns import RewardClip
 
 PRIORITY_MIX = 0.9
@@ -176,10 +176,6 @@ class DistributionalValues(ActionValues):
     def means(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the values […] of outputs, which may be distributions."""
         return means_of(self.values, outputs, self.limit)
-
-    def distribution_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the losses […] of outputs that are distributions, given their targets […]."""
-        return losses_of(self.values, outputs, targets, self.limit)
 
 
 class EpsilonGreedy:

@@ -184,7 +184,7 @@ class APPO(Algorithm):
         given = (observations, batch, self.minibatch, self.sequence)
         evaluated = evaluate(net, *given)
         outputs, shape, actions = evaluated.outputs, observations.shape, batch.actions.flatten()
-        values = self._means(outputs["value"]).view(shape)
+        values = means_of(self.values, outputs["value"].squeeze(1)).view(shape)
         rewards = returns.clipped(batch.rewards, self.reward_clip)
         ends = (batch.terminated, batch.truncated)
         old = batch.log_probs.new_empty(len(actions), 0)
@@ -241,10 +241,9 @@ class APPO(Algorithm):
         observations, steps, ahead, moments = minibatch
         weights = steps.weights
         outputs = net(observations)
-        log_policy, values = (
-            losses.log_softmax(outputs["policy"], steps.allowed),
-            self._means(outputs["value"]),
-        )
+        log_policy = losses.log_softmax(outputs["policy"], steps.allowed)
+        value_output = outputs["value"].squeeze(1)  # [M] of numbers, else [M, atoms]
+        values = means_of(self.values, value_output)
         ignored = weights == 0.0  # they may be infinite, and 0 times infinity is not 0
         advantages = steps.advantages.masked_fill(ignored, 0.0)
         targets = steps.targets.masked_fill(ignored, 0.0)
@@ -257,10 +256,7 @@ class APPO(Algorithm):
             policy_loss = losses.clipped_surrogate(ratios, advantages, self.clip, weights)
         else:
             policy_loss = losses.policy_gradient(now, advantages, weights)
-        if self.values == "numbers":
-            value = losses.value_loss(values, targets, weights)
-        else:
-            value = losses.mean_of(losses_of(self.values, outputs["value"], targets), weights)
+        value = losses.mean_of(losses_of(self.values, value_output, targets), weights)
         entropy = losses.entropy(log_policy, weights)
         total = policy_loss + self.value_coefficient * value
         total = total - number(algorithm_state["entropy"]) * entropy
@@ -299,10 +295,6 @@ class APPO(Algorithm):
             weight.fill_(followed(float(weight), values["kl_term"], self.kl_target))
         algorithm_state["entropy"].fill_(self._annealed(self.entropy, self.entropy_end, steps))
         algorithm_state["kl_target"].fill_(self._annealed(self.kl, self.kl_end, steps))
-
-    def _means(self, output: torch.Tensor) -> torch.Tensor:
-        """Return values [M] from the value head's output [M, 1], or [M, atoms] of distributions."""
-        return output.squeeze(1) if self.values == "numbers" else means_of(self.values, output)
 
     def _annealed(self, start: float, end: float, steps: int) -> float:
         return linear(start, end, steps, self.anneal_steps, self.anneal_stages)

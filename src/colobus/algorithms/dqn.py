@@ -32,6 +32,7 @@ from colobus.nets.config import Autoencoder
 from colobus.nets.network import CODE, Network
 from colobus.nets.observations import Observations
 from colobus.ops import losses, returns
+from colobus.ops.distributions import losses_of
 
 LOSS_RATE = 0.001
 """Weight of the newest loss in the running mean and variance, which thus cover about the last 1,000
@@ -204,10 +205,11 @@ class DQN(DistributionalValues):
         mask = batch.mask[:, :steps].float()
         # masked errors may be infinite, and 0 times infinity is not 0
         errors = (targets - values).masked_fill(mask == 0.0, 0.0)
-        if self.values != "numbers":
-            each = self.distribution_losses(taken, targets.masked_fill(mask == 0.0, 0.0))
+        if self.values == "numbers" and self.error == "huber":
+            each = losses.huber(errors)
         else:
-            each = losses.huber(errors) if self.error == "huber" else 0.5 * errors.square()
+            targets = targets.masked_fill(mask == 0.0, 0.0)
+            each = losses_of(self.values, taken, targets, self.limit)
         total, terms = self.mean_loss(minibatch, each, values, errors)
         if codes is not None:
             extra, found = auxiliary.window_loss(net, codes, batch)

@@ -29,6 +29,7 @@ from colobus.core.types import AlgorithmState, Batch
 from colobus.nets.network import Network
 from colobus.nets.observations import Observations
 from colobus.ops import losses, returns
+from colobus.ops.distributions import losses_of
 
 
 class Steps(NamedTuple):
@@ -115,10 +116,8 @@ class PQN(DistributionalValues):
         targets = steps.targets.masked_fill(ignored, 0.0)
         taken = losses.chosen(net(observations)["q"], steps.actions)
         values = self.means(taken)
-        if self.values == "numbers":
-            total = losses.value_loss(values, targets, steps.weights)
-        else:
-            total = losses.mean_of(self.distribution_losses(taken, targets), steps.weights)
+        each = losses_of(self.values, taken, targets, self.limit)
+        total = losses.mean_of(each, steps.weights)
         with torch.no_grad():
             errors = (targets - values.detach()).abs()
             terms = {

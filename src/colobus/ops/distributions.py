@@ -106,10 +106,13 @@ def means_of(values: Values, outputs: torch.Tensor, limit: float = LIMIT) -> tor
 def losses_of(
     values: Values, outputs: torch.Tensor, returns: torch.Tensor, limit: float = LIMIT
 ) -> torch.Tensor:
-    """Return the losses […] of distributions […, atoms] for returns […]; see `means_of`.
+    """Return the losses […] of what outputs describe for returns […]; see `means_of`.
 
-    That of a histogram is its cross-entropy and the target's.
+    That of a number is half the squared error, that of a histogram its cross-entropy and the
+    target's.
     """
+    if values == "numbers":
+        return 0.5 * (outputs - returns).square()
     if values == "quantiles":
         return quantile_losses(outputs, returns)
     wanted = histograms_of(returns, outputs.shape[-1], limit)
