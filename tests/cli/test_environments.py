@@ -121,6 +121,7 @@ def test_what_the_first_word_and_env_mean() -> None:
     assert of("pixels", "--env", grid) == (grid, "mlp", f"pixels-{grid}")
     assert of("pong", "--env", "CartPole-v1") == ("CartPole-v1", "mlp", "pong-CartPole-v1")
     assert of("--env", "breakout") == ("breakout", "pooled", "breakout")
+    assert of("--env", grid, "--env=breakout") == of("--env", "breakout")  # the last one counts
     assert of("pong", "--env", "breakout") == ("breakout", "small", "pong-breakout")
     stop = resolve(ExperimentFlags, "train", ["pong", "--env", "breakout"]).experiment.stop
     assert (stop.until_score, stop.steps) == (None, PRESETS["pong"].stop.steps)

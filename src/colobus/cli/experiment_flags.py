@@ -123,7 +123,7 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
             f"{program()} {command} pong"
         )
     seen = GameSettings(
-        env_kwargs=values_of("--env-kwargs", args), observe=value_of("--observe", args, -1)
+        env_kwargs=values_of("--env-kwargs", args), observe=value_of("--observe", args)
     )
     alone = theirs is not None and not (first or env)
     base, note = (theirs.experiment, "") if theirs and alone else preset(name, seen)

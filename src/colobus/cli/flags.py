@@ -185,14 +185,14 @@ def quiet(
     return made
 
 
-def value_of(flag_name: str, args: Sequence[str], which: int = 0) -> str:
-    """Return the value that follows a flag the first or (``which`` = -1) the last time, or ""."""
+def value_of(flag_name: str, args: Sequence[str]) -> str:
+    """Return the value that follows a flag the last time, which is the one that counts, or ""."""
     values = [
         after if word == flag_name else word.partition("=")[2]
         for word, after in pairwise([*args, ""])
         if word.partition("=")[0] == flag_name
     ]
-    return values[which] if values else ""
+    return values[-1] if values else ""
 
 
 def values_of(flag_name: str, args: Sequence[str]) -> tuple[str, ...]:
@@ -273,7 +273,7 @@ def _in_words(
 def _wrong(argument: Any, args: Sequence[str]) -> str:
     """Return what is wrong with a value that has not the type of its flag."""
     name = _name(argument)
-    value = value_of(name, args, -1)
+    value = value_of(name, args)
     if "FLOAT" in argument.lowered.metavar:
         return f"{name} {value}: not a number"
     return f"{name} {value}: not a whole number, such as 20000, 1e6, 500k or 2M"
