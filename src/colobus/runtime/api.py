@@ -1,9 +1,8 @@
 """What runs the roles of a run, and what it asks of a role.
 
-Four classes satisfy `Runtime`: `colobus.runtime.threads.Threads` runs all roles in this process,
+Three classes satisfy `Runtime`: `colobus.runtime.threads.Threads` runs all roles in this process,
 each active one on a thread of its own. `colobus.runtime.ray.runtime.Ray` runs them in processes of
-a Ray cluster. `colobus.runtime.threads.Inline` runs them one after the other in the calling thread,
-for tests. `colobus.runtime.virtual.Virtual` runs them in simulated time.
+a Ray cluster. `colobus.runtime.virtual.Virtual` runs them in simulated time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Runtimes in one process: threads, and one role after the other.
+"""The runtime of one process, `Threads`: emulator and torch release the GIL.
 
-With `Threads` each active role has a thread; emulator and torch release the GIL. `Inline` runs all
-in the calling thread, for tests: a deterministic run on threads or on Ray must give the same
-parameters as there.
+`Inline` runs all roles in the calling thread, for tests: a deterministic run on threads or on Ray
+must give the same parameters as there.
 """
 
 from __future__ import annotations
@@ -43,20 +42,48 @@ SLOW_START = 5
 """Multiple of the deadline for the first step of a role: loading and first kernels are slow."""
 
 
-class InProcess:
-    """What is alike where all roles live in this process, from the beginning to the end."""
+class Threads:
+    """Runs roles on threads of this process (a `colobus.runtime.api.Runtime`).
+
+    Each active role has a thread of its own, with one torch thread or its ``threads``. A role that
+    raises is restarted up to `RESTARTS` times in a row, if it can be. Else it ends the run.
+
+    Args:
+        roles: by name, built.
+        deadline: seconds after which a role that is stuck in one piece of work counts as hung;
+            `SLOW_START` times that before its first finished step.
+        log: takes lines for the user.
+        events: takes what a page or a program may want to know: a role that was restarted.
+    """
 
     away = 0
     """Learners whose process is lost."""
 
-    def __init__(self, roles: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        roles: Mapping[str, Any],
+        deadline: float = 120.0,
+        log: Callable[[str], None] = print,
+        events: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
         self.roles = roles
         self.active: list[Active] = [role for role in roles.values() if hasattr(role, "step")]
+        self._deadline = deadline
+        self._log, self._events = log, events
         self._gaps = Gaps()
         self._ended: set[str] = set()  # names of roles whose threads have ended
+        self._stopping = threading.Event()
+        self._woken = Condition()
+        self.failure: ColobusError | None = None  # what ended the run
+        self._threads = [
+            threading.Thread(target=self._run, args=(role,), name=role.name, daemon=True)
+            for role in self.active
+        ]
 
     def start(self, pause: Callable[[], None] = nothing) -> None:
-        """Do nothing: roles run while ``wait`` is called."""
+        """Start all threads; they are there at once."""
+        for thread in self._threads:
+            thread.start()
 
     def has_begun(self, role: str) -> bool:
         """Return whether there is such a role."""
@@ -83,57 +110,6 @@ class InProcess:
             )
         return tuple(states)
 
-    def check(self) -> None:
-        """Do nothing: ``wait`` raises what a role raised."""
-
-    def stop(self, patience: float = 30.0) -> list[str]:
-        """Close the passive roles; return no names, as nothing runs."""
-        for role in self.roles.values():
-            if isinstance(role, Passive):
-                role.close()
-        return []
-
-    def close(self) -> None:
-        """Do nothing: there are no processes."""
-
-
-class Threads(InProcess):
-    """Runs roles on threads of this process (a `colobus.runtime.api.Runtime`).
-
-    Each active role has a thread of its own, with one torch thread or its ``threads``. A role that
-    raises is restarted up to `RESTARTS` times in a row, if it can be. Else it ends the run.
-
-    Args:
-        roles: by name, built.
-        deadline: seconds after which a role that is stuck in one piece of work counts as hung;
-            `SLOW_START` times that before its first finished step.
-        log: takes lines for the user.
-        events: takes what a page or a program may want to know: a role that was restarted.
-    """
-
-    def __init__(
-        self,
-        roles: Mapping[str, Any],
-        deadline: float = 120.0,
-        log: Callable[[str], None] = print,
-        events: Callable[[dict[str, Any]], None] | None = None,
-    ) -> None:
-        super().__init__(roles)
-        self._deadline = deadline
-        self._log, self._events = log, events
-        self._stopping = threading.Event()
-        self._woken = Condition()
-        self.failure: ColobusError | None = None  # what ended the run
-        self._threads = [
-            threading.Thread(target=self._run, args=(role,), name=role.name, daemon=True)
-            for role in self.active
-        ]
-
-    def start(self, pause: Callable[[], None] = nothing) -> None:
-        """Start all threads; they are there at once."""
-        for thread in self._threads:
-            thread.start()
-
     def wait(self, seconds: float) -> bool:
         """Wait until a role has finished or failed, at most so long; return whether one has."""
         with self._woken:
@@ -149,12 +125,21 @@ class Threads(InProcess):
 
     def stop(self, patience: float = 30.0) -> list[str]:
         """Close the passive roles and end all threads; return the names of those still running."""
-        self._stopping.set()
-        super().stop()
+        self._tell_to_end()
         until = now() + patience
         for thread in self._threads:
             thread.join(max(until - now(), 0.0))
         return [thread.name for thread in self._threads if thread.is_alive()]
+
+    def close(self) -> None:
+        """Do nothing: there are no processes."""
+
+    def _tell_to_end(self) -> None:
+        """Close the passive roles, and have the active ones end after their step."""
+        self._stopping.set()
+        for role in self.roles.values():
+            if isinstance(role, Passive):
+                role.close()
 
     def _run(self, role: Active) -> None:
         torch.get_num_threads()  # else what another thread set last would hold from its first work
@@ -243,24 +228,20 @@ def hung(state: RoleState, deadline: float) -> str:
     return f"{what} for {state.stuck:.0f} s (deadline {deadline:g} s)"
 
 
-class Inline(InProcess):
-    """Calls ``step`` of active roles in the order of the graph (a `colobus.runtime.api.Runtime`).
+class Inline:
+    """Calls ``step`` of active roles in the order of the graph, in this thread.
 
     Passive roles must have a patience of 0, so that a wait that would never end raises
-    `colobus.core.errors.Deadline`. Nothing is restarted: what a role raises, `wait` raises.
+    `colobus.core.errors.Deadline`. Nothing is restarted, and what a role raises is raised here.
     """
 
     def __init__(self, graph: RoleGraph) -> None:
-        super().__init__(graph.build())
+        self.roles = graph.build()
+        self.active = [role for role in self.roles.values() if hasattr(role, "step")]
 
     def run(self) -> None:
-        """Call ``step`` of all active roles in turn until one of them has finished."""
-        while not self.wait(0.0):
-            pass
-
-    def wait(self, seconds: float) -> bool:
-        """Call ``step`` of each active role once; return whether one has finished."""
-        for role in self.active:
-            with torch_threads(threads_of(role)):
-                role.step()
-        return any(role.finished for role in self.active)
+        """Let all roles take turns until one of them has finished."""
+        while not any(role.finished for role in self.active):
+            for role in self.active:
+                with torch_threads(threads_of(role)):
+                    role.step()

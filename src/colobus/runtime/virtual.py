@@ -29,7 +29,7 @@ from colobus.core.types import Params, Remote, Request, Wait
 from colobus.runtime.api import Active, nothing
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import ProcessSpec, actors_of_queues
-from colobus.runtime.threads import InProcess, Threads
+from colobus.runtime.threads import Threads
 
 T = TypeVar("T")
 
@@ -443,8 +443,7 @@ class Virtual(Threads):
 
     def stop(self, patience: float = 30.0) -> list[str]:
         """Close the passive roles and let the others end; return the names of those that work."""
-        self._stopping.set()
-        InProcess.stop(self)
+        self._tell_to_end()
         with self._woken:
             wait_for(self._woken, self._is_quiet, patience)
         return [role.name for role in self.active if role.name not in self._ended]
