@@ -66,7 +66,7 @@ def test_queues_draw_old_windows_of_their_own_actors() -> None:
     place = place_inline(experiment)
     batches = batches_of(place.roles["replay"])
     for _ in range(6):
-        place.wait(0.0)
+        place.take_turns()
     assert [int(batch.fresh) for batch in batches] == [512] * 6
     assert [int(batch.replayed.sum()) for batch in batches] == [0, 0, 16, 16, 16, 16]
     frames = {queue: set[bytes]() for queue in (0, 1)}
@@ -186,7 +186,7 @@ def test_old_windows_of_separate_policies_stay_those_of_their_agent(batch: int) 
     place = place_inline(pair)
     batches = batches_of(place.roles["replay"])
     for _ in range(6):
-        place.wait(0.0)
+        place.take_turns()
     agent_of: dict[bytes, int] = {}
     for each in batches:
         for row, old in enumerate(each.replayed.tolist()):

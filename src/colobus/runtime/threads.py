@@ -242,6 +242,10 @@ class Inline:
     def run(self) -> None:
         """Let all roles take turns until one of them has finished."""
         while not any(role.finished for role in self.active):
-            for role in self.active:
-                with torch_threads(threads_of(role)):
-                    role.step()
+            self.take_turns()
+
+    def take_turns(self) -> None:
+        """Call ``step`` of each active role once."""
+        for role in self.active:
+            with torch_threads(threads_of(role)):
+                role.step()
