@@ -35,7 +35,7 @@ class Handle:
 
 @dataclass(frozen=True)
 class Part:
-    """Stands for an object that belongs to one role, and is built together with it."""
+    """Stands for an object: one that belongs to a role and is built together with it, or a role."""
 
     make: Callable[..., Any]
     args: tuple[Any, ...]
@@ -59,15 +59,12 @@ def handles(value: Any) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Node:
-    """One role of a graph: its name, kind, process, class and arguments."""
+class Node(Part):
+    """One role of a graph: its class and arguments, name, kind and process."""
 
     name: str
     kind: Kind
     process: str
-    make: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
 
     @property
     def role(self) -> str:
@@ -105,7 +102,7 @@ class RoleGraph:
         if name in self._names:
             raise ValueError(f"the graph has two roles named {name!r}")
         self._names.add(name)
-        self.nodes.append(Node(name, kind, process, make, args, kwargs))
+        self.nodes.append(Node(make, args, kwargs, name, kind, process))
         return cast("R", Handle(name))
 
     def counts(self) -> Counter[str]:
@@ -140,17 +137,15 @@ class RoleGraph:
                 return value.make(
                     *map(resolve, value.args), **{k: resolve(v) for k, v in value.kwargs.items()}
                 )
-            if isinstance(value, list | tuple) and type(value) in (list, tuple):
-                return type(value)(resolve(item) for item in value)
+            if type(value) in (list, tuple):
+                return type(value)(map(resolve, value))
             return value
 
         for node in self.nodes:
             if own is not None and node.name not in own:
                 continue
             try:
-                args = [resolve(value) for value in node.args]
-                kwargs = {name: resolve(value) for name, value in node.kwargs.items()}
-                built[node.name] = node.make(*args, **kwargs)
+                built[node.name] = resolve(node)
             except (ColobusError, OSError, MemoryError):
                 raise
             except Exception as error:
