@@ -15,7 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
-from colobus.runtime.graph import Handle, Kind, RoleGraph, handles
+from colobus.runtime.graph import Handle, Kind, Node, RoleGraph, handles
 
 ProcessKind = Literal["worker", "server", "replay", "queue", "learner", "tracker"]
 """A worker can be replaced alone: its roles are a worker's, or actors, or a learner that stands
@@ -107,26 +107,21 @@ def group_processes(graph: RoleGraph, per_process: int, gpus: bool = False) -> l
 
     With ``gpus`` each process that learns asks for a GPU, which its learners share.
     """
-    roles: dict[str, list[str]] = {}
-    kinds: dict[str, set[Kind]] = {}
+    nodes: dict[str, list[Node]] = {}
     for node in graph.nodes:
-        roles.setdefault(node.process, []).append(node.name)
-        kinds.setdefault(node.process, set()).add(node.kind)
+        nodes.setdefault(node.process, []).append(node)
+    kinds = {process: kind_of({node.kind for node in own}) for process, own in nodes.items()}
+    groups = [[process] for process in nodes if kinds[process] != "worker"]
+    workers = [process for process in nodes if kinds[process] == "worker"]
+    groups += [workers[i : i + per_process] for i in range(0, len(workers), per_process)]
     specs: list[ProcessSpec] = []
-    workers: list[str] = []
-    for process, names in roles.items():
-        kind = kind_of(kinds[process])
-        if kind == "worker":
-            workers.append(process)
-        else:
-            specs.append(ProcessSpec(process, kind, tuple(names), "learner" in kinds[process]))
-    for i in range(0, len(workers), per_process):
-        group = workers[i : i + per_process]
+    for group in groups:
         name = group[0] if len(group) == 1 else f"{group[0]} to {group[-1].rpartition('-')[2]}"
-        shared = [role for process in group for role in roles[process]]
-        learns = any("learner" in kinds[process] for process in group)
-        specs.append(ProcessSpec(name, "worker", tuple(shared), learns))
-    return [spec._replace(gpus=int(gpus and spec.learns)) for spec in specs]
+        own = [node for process in group for node in nodes[process]]
+        learns = any(node.kind == "learner" for node in own)
+        roles = tuple(node.name for node in own)
+        specs.append(ProcessSpec(name, kinds[group[0]], roles, learns, int(gpus and learns)))
+    return specs
 
 
 def actors_of_queues(
@@ -158,7 +153,7 @@ def call_threads(graph: RoleGraph, specs: Sequence[ProcessSpec]) -> dict[str, in
     roles in its process pass its calls on to. The process that watches makes one, too.
     """
     process_of = {role: spec.name for spec in specs for role in spec.roles}
-    known = {node.name: set(handles((node.args, node.kwargs))) for node in graph.nodes}
+    known = {node.name: set(handles(node)) for node in graph.nodes}
     callers: dict[str, set[str]] = {spec.name: set() for spec in specs}
     for node in graph.nodes:
         if not node.active:
