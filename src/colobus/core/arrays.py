@@ -7,6 +7,7 @@ nothing of it is imported here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def join(arrays: Mapping[str, Any], values: State, prefix: str) -> State:
         values: everything else.
         prefix: of the names that are the state's.
     """
-    state: State = _copy(values)
+    state: State = deepcopy(values)
     for name, array in arrays.items():
         if not name.startswith(prefix + "/"):
             continue
@@ -92,10 +93,3 @@ def join(arrays: Mapping[str, Any], values: State, prefix: str) -> State:
             place = place.setdefault(key, {})
         place[last] = array if isinstance(array, np.ndarray) else array.numpy()
     return state
-
-
-def _copy(values: Any) -> Any:
-    """Return a copy of nested dictionaries; what they hold is shared."""
-    if isinstance(values, dict):
-        return {key: _copy(value) for key, value in values.items()}
-    return values

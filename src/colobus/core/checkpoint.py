@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -271,16 +272,12 @@ def by_age(folder: Path) -> list[Path]:
     paths = {path.with_suffix(".safetensors") for path in folder.glob("[0-9]*.*")}
     orders: dict[Path, Version] = {}
     for path in paths:
-        try:
+        with suppress(ColobusError):
             orders[path] = read_about(path).order
-        except ColobusError:
-            number = int(path.stem) if path.stem.isdecimal() else 0
-            orders[path] = Version(-1, number)
     newest = max((order.incarnation for order in orders.values()), default=0)
-    last = {
-        p: o if o.incarnation >= 0 else o._replace(incarnation=newest) for p, o in orders.items()
-    }
-    return sorted(paths, key=lambda path: (last[path], path.name), reverse=True)
+    for path in paths - orders.keys():
+        orders[path] = Version(newest, int(path.stem) if path.stem.isdecimal() else 0)
+    return sorted(paths, key=lambda path: (orders[path], path.name), reverse=True)
 
 
 def newest_checkpoint(

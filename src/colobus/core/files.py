@@ -199,11 +199,8 @@ class Events:
     def __call__(self, event: dict[str, Any]) -> None:
         """Append an event. A failure to write is ignored here: the tracker reports a full disk."""
         line = json.dumps({"seconds": round(now() - self._began, 3), **event})
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-        except OSError:
-            pass
+        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
 
 LOCK = "lock"
