@@ -248,18 +248,11 @@ class Errands:
     cpus: float  # that the process asks for
     say: Callable[[str], None]  # takes lines for the user
     hosts: Sequence[str] = ()  # Ray's names of those on which it may be (default: all)
-
-    def __post_init__(self) -> None:
-        self._actor: Any = None
-        self._over = False
+    _actor: Any = None
+    _over: bool = False
 
     def __call__(self, words: Sequence[str], files: Mapping[str, bytes]) -> Done:
-        """Run ``colobus WORDS`` there, in a folder with these files.
-
-        Raises:
-            Closed: if `close` was called meanwhile.
-            Lost: if the process or its host is gone; the next errand gets another.
-        """
+        """See `colobus.runtime.api.Errand`."""
         if self._actor is None:
             self._actor = self._start()
             self._answer(self._actor.stop.remote(), LATE_SECONDS)  # there is nothing to stop yet
