@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -289,6 +290,7 @@ def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
         time.sleep(0.01)
     heartbeat = host.heartbeat()
     assert str(heartbeat.failure).startswith("worker failed at test_host.py:")
-    assert "KeyError: 'the key'" in heartbeat.details
+    there = pickle.loads(pickle.dumps(heartbeat))  # as in the process that watches
+    assert "KeyError: 'the key'" in there.failure.details
     (state,) = heartbeat.roles
     assert (state.name, state.steps, state.finished) == ("worker", 3, False)

@@ -60,7 +60,6 @@ class Heartbeat(NamedTuple):
     incarnation: int
     roles: tuple[RoleState, ...]
     failure: ColobusError | None  # what ends the run
-    details: str  # its traceback, or ""
     lines: tuple[str, ...]  # for the user, since the heartbeat before
 
 
@@ -174,10 +173,8 @@ class RoleHost:
         threads, lines = self._threads, tuple(self._lines)
         del self._lines[: len(lines)]
         if threads is None:
-            return Heartbeat(self._incarnation, (), None, "", lines)
-        failure = threads.failure
-        details = "" if failure is None else failure.details
-        return Heartbeat(self._incarnation, threads.states(), failure, details, lines)
+            return Heartbeat(self._incarnation, (), None, lines)
+        return Heartbeat(self._incarnation, threads.states(), threads.failure, lines)
 
     def stop(self, patience: float) -> list[str]:
         """End the threads, not the roles; return the names of those that did not end in time."""

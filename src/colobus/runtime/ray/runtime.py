@@ -43,37 +43,6 @@ LONGEST_START_SECONDS = 300.0
 """Seconds after which a run is given up whose processes have not all started: beside other work a
 start takes long."""
 
-Tell = Callable[[dict[str, Any]], None]
-"""Takes an event: what was lost or replaced, and why."""
-
-
-class Reports:
-    """Tells what happens to processes.
-
-    Args:
-        log: takes lines for the user.
-        tell: takes events.
-    """
-
-    def __init__(self, log: Callable[[str], None], tell: Tell) -> None:
-        self.log, self._tell = log, tell
-
-    def lost(self, process: RemoteProcess, why: str, silent: float) -> None:
-        """Tell that a process counts as lost, so many seconds after it was last heard."""
-        self.log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
-        self.event("lost", process, why=why, silent=round(silent, 3), times=process.losses)
-
-    def back(self, process: RemoteProcess, after: float) -> None:
-        """Tell that a lost process is back, so many seconds after it was last heard."""
-        self.log(f"{process} is back, {after:.1f} s after it was last heard")
-        self.event("back", process, after=round(after, 3))
-
-    def event(self, event: str, process: RemoteProcess, **more: Any) -> None:
-        """Tell of something that happens to a process, with where it is."""
-        about, spec = process.about, process.spec
-        where = {"host": about.host, "process": about.process} if about else {}
-        self._tell({"event": event, "what": spec.name, "kind": spec.kind} | where | more)
-
 
 def not_started(processes: Sequence[RemoteProcess], cluster: Cluster, seconds: float) -> str:
     """Return a line about processes that have not come up for so long."""
@@ -105,7 +74,7 @@ class Ray:
         cluster: what processes ask for, and when they count as lost.
         deadline: seconds after which a role that is stuck in one piece of work counts as hung.
         log: takes lines for the user.
-        tell: takes events.
+        tell: takes events: what was lost or replaced, and why.
         whole: begin all roles again after any loss, also of a worker, so that a deterministic run
             goes on as if nothing had been lost.
         alive: tells whether Ray itself lives (default: it always does).
@@ -123,7 +92,7 @@ class Ray:
         cluster: Cluster,
         deadline: float,
         log: Callable[[str], None],
-        tell: Tell,
+        tell: Callable[[dict[str, Any]], None],
         whole: bool = False,
         alive: Alive | None = None,
         disk_patience: float = 0.0,
@@ -131,7 +100,7 @@ class Ray:
     ) -> None:
         self._cluster, self._deadline = cluster, deadline
         self._alive = alive or Alive({})
-        self._restore, self._log, self.reports = restore, log, Reports(log, tell)
+        self._restore, self._log, self._tell = restore, log, tell
         self._whole = whole
         graph = first.make_graph()
         self.processes = Processes(graph, first, cluster, deadline, memory or {})
@@ -145,7 +114,6 @@ class Ray:
         self._watching = threading.get_ident()  # the thread that calls `wait`
         self._failure: ColobusError | None = None
         self._over = False
-        self._checked = False  # the versions on all hosts
         self._pauses = OwnPauses(cluster.silence)
 
     @property
@@ -179,7 +147,6 @@ class Ray:
             if self._failure:
                 raise self._failure
             pause()
-        self._check_versions()
         self._pauses.look()
 
     def has_begun(self, role: str) -> bool:
@@ -246,7 +213,8 @@ class Ray:
     def _take_begun(self, process: RemoteProcess, reference: Any) -> None:
         """Take the answer of a process that has built its roles."""
         try:
-            about = answer_of(reference, process.spec.name)
+            process.about = answer_of(reference, process.spec.name)
+            check_versions(process)
         except Lost as error:
             self._lose(process, str(error))
             return
@@ -257,14 +225,13 @@ class Ray:
             what = f"{type(error).__name__}: {error}"
             self._fail(RoleFailed(f"{process.spec.name} cannot begin: {what}"))
             return
-        process.about, process.beginning = about, None
-        process.heard = time.monotonic()
+        process.beginning, process.heard = None, time.monotonic()
         if process.lost and process.new:
-            self.reports.back(process, process.heard - process.lost)
+            after = process.heard - process.lost
+            self._log(f"{process} is back, {after:.1f} s after it was last heard")
+            self._tell_of("back", process, after=round(after, 3))
             self.processes.redial(process)
         process.lost, process.new = 0.0, False
-        if self._checked:
-            self._check_versions()
 
     def _take_heartbeat(self, process: RemoteProcess, reference: Any) -> None:
         """Take the answer to a request for a heartbeat."""
@@ -285,8 +252,8 @@ class Ray:
                 other.tries *= other.spec.kind in ACTIVE
         self._over = self._over or any(state.finished for state in heartbeat.roles)
         if heartbeat.failure:
-            if heartbeat.details:
-                self._log(heartbeat.details.rstrip())
+            if heartbeat.failure.details:
+                self._log(heartbeat.failure.details.rstrip())
             self._fail(heartbeat.failure)
 
     def _listen(self, references: Sequence[Any], seconds: float) -> list[Any]:
@@ -324,7 +291,9 @@ class Ray:
         now = time.monotonic()
         process.lost = process.lost or process.heard or now
         process.tries, process.losses = process.tries + 1, process.losses + 1
-        self.reports.lost(process, why, now - process.lost)
+        self._log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
+        silent = round(now - process.lost, 3)
+        self._tell_of("lost", process, why=why, silent=silent, times=process.losses)
         if process.tries > TRIES:
             self._fail(RoleFailed(f"{process.spec.name} was lost {TRIES} times: {why}"))
         process.kill()
@@ -363,13 +332,11 @@ class Ray:
             self._fail(ClusterLost(f"Ray is lost: {self._alive.lost}"))
         return there
 
-    def _check_versions(self) -> None:
-        self._checked = True
-        for process in self.processes.all:
-            try:
-                check_versions(process)
-            except ColobusError as error:
-                self._fail(error)
+    def _tell_of(self, event: str, process: RemoteProcess, **more: Any) -> None:
+        """Tell of something that happens to a process, with where it is."""
+        about, spec = process.about, process.spec
+        where = {"host": about.host, "process": about.process} if about else {}
+        self._tell({"event": event, "what": spec.name, "kind": spec.kind} | where | more)
 
     def _call(self, request: Request) -> Any:
         """Call a role from this process, wherever it lives now.
