@@ -16,8 +16,9 @@ import pytest
 from colobus.core.errors import ColobusError
 from colobus.evaluation.agent import load
 from colobus.runtime.groups import Cluster, ProcessSpec
-from colobus.runtime.host import About, versions
+from colobus.runtime.host import About
 from colobus.runtime.ray import prepare
+from colobus.runtime.system import versions
 from helpers.ray_runs import ENDLESS, Begin, Head, Run, head, train
 
 pytestmark = pytest.mark.cluster

@@ -52,10 +52,7 @@ GUARDED = {
     "runtime/ray/own_cluster.py": {"signal.SIGKILL"},  # to processes that /proc lists
     "runtime/ray/process.py": {"signal.SIGKILL"},  # of a process to itself
     "runtime/ray/session.py": {"signal.pthread_sigmask"},  # if there is a SIGHUP to be blocked
-    "runtime/system.py": {
-        *("os.PRIO_PROCESS", "os.getpriority", "os.nice", "os.sched_getaffinity"),
-        *("os.setpriority", "os.sysconf", "import resource"),
-    },
+    "runtime/system.py": {"os.nice", "os.sched_getaffinity", "os.sysconf", "import resource"},
 }
 """Where they are used all the same: behind checks that the tests below go through, and by Ray for
 what does not exist on Windows."""

@@ -27,11 +27,8 @@ from colobus.core.timing import PIECE_SECONDS, Condition, NotYet, PatientCall, w
 from colobus.core.types import Call, Remote, Request, Wait
 from colobus.runtime.api import Done, RoleState
 from colobus.runtime.graph import RoleGraph
-from colobus.runtime.system import describe_machine, keep_freed_memory
+from colobus.runtime.system import keep_freed_memory, versions
 from colobus.runtime.threads import Threads
-
-VERSIONS = ("python", "colobus", "torch", "ale-py", "numpy")
-"""What all hosts must have in the same version."""
 
 LOOK_SECONDS = 0.05
 """Seconds between two looks whether a command has ended."""
@@ -91,7 +88,7 @@ class RoleHost:
         own: Sequence[str],
         elsewhere: Mapping[str, Any],
         deadline: float,
-    ) -> About:
+    ) -> None:
         """End earlier roles, build those of this process and start their threads.
 
         Args:
@@ -103,7 +100,7 @@ class RoleHost:
         """
         with self._changed:
             if incarnation <= self._asked:  # a newer incarnation has begun meanwhile
-                return self.about()
+                return
             before, self._asked, self._threads = self._threads, incarnation, None
             self._elsewhere = {name: self._dial(there) for name, there in elsewhere.items()}
         if before:
@@ -119,7 +116,6 @@ class RoleHost:
                 self._threads = Threads(roles, deadline, self._lines.append)
                 self._threads.start()
             self._changed.notify_all()
-        return self.about()
 
     def redial(self, incarnation: int, elsewhere: Mapping[str, Any]) -> None:
         """Call some roles in other processes from now on, because theirs was replaced.
@@ -179,12 +175,6 @@ class RoleHost:
     def stop(self, patience: float) -> list[str]:
         """End the threads, not the roles; return the names of those that did not end in time."""
         return self._threads.stop(patience) if self._threads else []
-
-
-def versions() -> dict[str, str]:
-    """Return the installed versions of `VERSIONS`."""
-    machine = describe_machine()
-    return {name: str(machine[name]) for name in VERSIONS}
 
 
 class Errander:

@@ -9,7 +9,6 @@ import platform
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from importlib import metadata
@@ -196,14 +195,15 @@ def be_nicer(by: int) -> None:
 
     Only Linux has a priority for each thread; elsewhere nothing happens.
     """
-    if by and sys.platform == "linux" and hasattr(os, "setpriority"):
-        me = threading.get_native_id()
-        now = os.getpriority(os.PRIO_PROCESS, me)
-        os.setpriority(os.PRIO_PROCESS, me, min(now + by, 19))
+    if sys.platform == "linux":
+        lower_priority(by)
 
 
 def lower_priority(by: int) -> None:
-    """Lower the priority of this process (its niceness rises); Windows has no such call."""
+    """Lower the priority of this process (its niceness rises); Windows has no such call.
+
+    On Linux it is that of the calling thread, which those that it starts later inherit.
+    """
     if hasattr(os, "nice"):
         os.nice(by)
 
@@ -216,15 +216,19 @@ def describe_machine() -> dict[str, Any]:
         lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = lines[0].split(":", 1)[1].strip() if lines else model
     page, pages = system_value("SC_PAGE_SIZE"), system_value("SC_PHYS_PAGES")
-    packages = ("colobus", "torch", "ale-py", "numpy")
     return {
         "processor": model,
         "cores": usable_cores(),
         "memory_gib": round(page * pages / 2**30, 1) if page and pages else None,
-        "python": platform.python_version(),
-        **{name: version_of(name) for name in packages},
+        **versions(),
         "commit": _commit(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that all hosts of a run must share."""
+    packages = ("colobus", "torch", "ale-py", "numpy")
+    return {"python": platform.python_version()} | {name: version_of(name) for name in packages}
 
 
 def version_of(package: str) -> str:

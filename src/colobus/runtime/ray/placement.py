@@ -31,8 +31,8 @@ from colobus.runtime.groups import (
     plan_hosts,
     process_groups,
 )
-from colobus.runtime.host import versions
 from colobus.runtime.ray.remote import RemoteProcess, SilentHosts
+from colobus.runtime.system import versions
 
 TELL_SECONDS, LOOK_SECONDS = 30.0, 0.5
 """Between two lines that say which room is missing, and between two looks for it."""
