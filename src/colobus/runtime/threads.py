@@ -162,10 +162,10 @@ class Threads:
                         self._restart(role, error, restarts)
         except (Closed, Lost):
             pass
-        except (Deadline, ColobusError) as error:
-            self._fail(
-                error if isinstance(error, ColobusError) else Stalled(f"{role.name}: {error}")
-            )
+        except Deadline as error:
+            self._fail(Stalled(f"{role.name}: {error}"))
+        except ColobusError as error:
+            self._fail(error)
         except Exception as error:  # of the device: its stream cannot be made, or waited for
             self._fail(failed(role, error))
         if leave := getattr(role, "leave", None):
