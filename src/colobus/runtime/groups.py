@@ -6,6 +6,7 @@ Hosts may be named, such as in ``servers=n[1-4] workers=n[5-68]``, as Slurm writ
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 from collections import Counter
@@ -264,9 +265,7 @@ def expand(text: str) -> list[str]:
             continue
         pieces = re.split(r"\[([^\]]*)\]", part)
         texts = [[piece] if i % 2 == 0 else _numbers(piece) for i, piece in enumerate(pieces)]
-        many = 1
-        for each in texts:
-            many *= len(each)
+        many = math.prod(map(len, texts))
         if not re.fullmatch(r"[\w.\-\[\],]+", part) or part in "[]" or not 0 < many < MOST_HOSTS:
             raise ColobusError(f"{text!r}: is no list of hosts such as n[1-4] or n1,n2,m[01-16]")
         names += map("".join, itertools.product(*texts))

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from importlib import metadata
+from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def peak_memory() -> int | None:
 
 
 def system_value(name: str) -> int | None:
-    """Return a value of ``os.sysconf``, such as "SC_PAGE_SIZE", or None where it has none."""
+    """Return a value of ``os.sysconf``, such as "SC_PHYS_PAGES", or None where it has none."""
     try:
         return os.sysconf(name)
     except (AttributeError, ValueError, OSError):  # Windows; a name that this system lacks
@@ -138,11 +139,8 @@ def _left_by_limits(root: Path) -> list[int]:
         size, _, _, _, _, data, _ = (root / "proc/self/statm").read_text().split()
     except (OSError, ValueError):
         return []
-    page = system_value("SC_PAGE_SIZE")
-    if page is None:
-        return []
     limits = ((process_limit("AS"), size), (process_limit("DATA"), data))
-    return [max(most - int(used) * page, 0) for most, used in limits if most is not None]
+    return [max(most - int(used) * PAGESIZE, 0) for most, used in limits if most is not None]
 
 
 def _left_by_groups(root: Path) -> list[int]:
@@ -215,11 +213,11 @@ def describe_machine() -> dict[str, Any]:
     if info.exists():
         lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = lines[0].split(":", 1)[1].strip() if lines else model
-    page, pages = system_value("SC_PAGE_SIZE"), system_value("SC_PHYS_PAGES")
+    pages = system_value("SC_PHYS_PAGES")
     return {
         "processor": model,
         "cores": usable_cores(),
-        "memory_gib": round(page * pages / 2**30, 1) if page and pages else None,
+        "memory_gib": round(PAGESIZE * pages / 2**30, 1) if pages else None,
         **versions(),
         "commit": _commit(),
     }
