@@ -236,8 +236,8 @@ def struck(hits: Sequence[Hits], seed: int, cluster: Cluster) -> Iterator[None]:
                 if there:
                     process = self._chance.choice(there)
                     name = signal.Signals(number).name
-                    self._log(f"faults: {name} to {process}")
-                    self._tell_of("hit", process, signal=name)
+                    self.log(f"faults: {name} to {process}")
+                    self.tell_of("hit", process, signal=name)
                     within = process.handle.__ray_call__.options(concurrency_group="watch")
                     within.remote(signal_itself, number)
 

@@ -100,7 +100,7 @@ class Ray:
     ) -> None:
         self._cluster, self._deadline = cluster, deadline
         self._alive = alive or Alive({})
-        self._restore, self._log, self._tell = restore, log, tell
+        self._restore, self.log, self._tell = restore, log, tell
         self._whole = whole
         graph = first.make_graph()
         self.processes = Processes(graph, first, cluster, deadline, memory or {})
@@ -129,7 +129,7 @@ class Ray:
             ColobusError: if a process does not come up, or has other versions installed.
         """
         if self._cluster.patience:
-            self.processes.wait_for_room(pause, self._log)
+            self.processes.wait_for_room(pause, self.log)
         self.processes.begin(self.processes.all)
         began = time.monotonic()
         while late := self.processes.beginning:
@@ -208,6 +208,12 @@ class Ray:
             else:  # only Ray can kill them, but they can end themselves
                 process.ask_to_die()
 
+    def tell_of(self, event: str, process: RemoteProcess, **more: Any) -> None:
+        """Tell of something that happens to a process, with where it is."""
+        about, spec = process.about, process.spec
+        where = {"host": about.host, "process": about.process} if about else {}
+        self._tell({"event": event, "what": spec.name, "kind": spec.kind} | where | more)
+
     # requests to processes, and their answers
 
     def _take_begun(self, process: RemoteProcess, reference: Any) -> None:
@@ -228,8 +234,8 @@ class Ray:
         process.beginning, process.heard = None, time.monotonic()
         if process.lost and process.new:
             after = process.heard - process.lost
-            self._log(f"{process} is back, {after:.1f} s after it was last heard")
-            self._tell_of("back", process, after=round(after, 3))
+            self.log(f"{process} is back, {after:.1f} s after it was last heard")
+            self.tell_of("back", process, after=round(after, 3))
             self.processes.redial(process)
         process.lost, process.new = 0.0, False
 
@@ -243,7 +249,7 @@ class Ray:
             return
         process.heard = time.monotonic()
         for line in heartbeat.lines:
-            self._log(line)
+            self.log(line)
         if heartbeat.incarnation != self.processes.incarnation:
             return
         process.take_heartbeat(heartbeat)
@@ -253,7 +259,7 @@ class Ray:
         self._over = self._over or any(state.finished for state in heartbeat.roles)
         if heartbeat.failure:
             if heartbeat.failure.details:
-                self._log(heartbeat.failure.details.rstrip())
+                self.log(heartbeat.failure.details.rstrip())
             self._fail(heartbeat.failure)
 
     def _listen(self, references: Sequence[Any], seconds: float) -> list[Any]:
@@ -291,9 +297,9 @@ class Ray:
         now = time.monotonic()
         process.lost = process.lost or process.heard or now
         process.tries, process.losses = process.tries + 1, process.losses + 1
-        self._log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
+        self.log(f"{process} {why.removeprefix(f'{process.spec.name} ')}; begun again")
         silent = round(now - process.lost, 3)
-        self._tell_of("lost", process, why=why, silent=silent, times=process.losses)
+        self.tell_of("lost", process, why=why, silent=silent, times=process.losses)
         if process.tries > TRIES:
             self._fail(RoleFailed(f"{process.spec.name} was lost {TRIES} times: {why}"))
         process.kill()
@@ -322,7 +328,7 @@ class Ray:
         """Say every `START_SECONDS` which processes have not built their roles yet."""
         late, now = self.processes.beginning, time.monotonic()
         if late and now - max(process.told for process in late) > START_SECONDS:
-            self._log(not_started(late, self._cluster, START_SECONDS))
+            self.log(not_started(late, self._cluster, START_SECONDS))
             late[0].told = now
 
     def _is_there(self) -> bool:
@@ -331,12 +337,6 @@ class Ray:
         if self._alive.lost:
             self._fail(ClusterLost(f"Ray is lost: {self._alive.lost}"))
         return there
-
-    def _tell_of(self, event: str, process: RemoteProcess, **more: Any) -> None:
-        """Tell of something that happens to a process, with where it is."""
-        about, spec = process.about, process.spec
-        where = {"host": about.host, "process": about.process} if about else {}
-        self._tell({"event": event, "what": spec.name, "kind": spec.kind} | where | more)
 
     def _call(self, request: Request) -> Any:
         """Call a role from this process, wherever it lives now.
