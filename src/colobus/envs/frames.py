@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,26 +17,19 @@ from colobus.envs.api import Games
 
 
 class FrameStack:
-    """The newest ``depth`` frames of each of ``count`` games, the newest last.
+    """The newest ``depth`` frames of each of B games, the newest last.
 
     Frames from before the start of a game are black.
 
     Args:
-        count: number of games.
         depth: frames in a stack.
-        frame_shape: height and width of a frame.
-        dtype: of the frames.
+        first: [B, H, W], the first frames of the games.
     """
 
-    def __init__(
-        self, count: int, depth: int, frame_shape: tuple[int, int], dtype: Any = np.uint8
-    ) -> None:
-        self.stacks: Frames = np.zeros((count, depth, *frame_shape), dtype=dtype)
-
-    def reset(self, frames: Frames) -> None:
-        """Start all games with their first frames [B, H, W]."""
-        self.stacks[:, :-1] = 0
-        self.stacks[:, -1] = frames
+    def __init__(self, depth: int, first: Frames) -> None:
+        count, *frame_shape = first.shape
+        self.stacks: Frames = np.zeros((count, depth, *frame_shape), dtype=first.dtype)
+        self.stacks[:, -1] = first
 
     def push(self, frames: Frames, over: Bools | None = None) -> None:
         """Add the newest frames.

@@ -201,9 +201,7 @@ class _VectorPlayer:
             close(games)
 
     def _play(self, games: Games, stop: threading.Event) -> None:
-        first = games.reset()
-        observed = FrameStack(games.count, self._agent.stack, games.frame_shape, first.dtype)
-        observed.reset(first)
+        observed = FrameStack(self._agent.stack, games.reset())
         guard = StuckGuard(self._stuck, games.action_names, games.count)
         state = self._agent.initial_state(games.count)
         while np.any(self._finished < self._quotas) and not stop.is_set():
@@ -251,7 +249,6 @@ class _StartStateGame:
 
     def __init__(self, game: AleGame, starts: StartStates, agent: Agent) -> None:
         self._game, self._starts, self._agent = game, starts, agent
-        self.observed = FrameStack(1, agent.stack, game.frame_shape)
 
     def begin(self, number: int) -> None:
         """Go to the start state of game ``number``; the stack holds the frames before it.
@@ -270,7 +267,8 @@ class _StartStateGame:
                 f"--starts {self._starts.file}: start state {start} cannot be played: {error}; "
                 f"make a file with: {program()} starts RUN --out FILE"
             ) from None
-        for frame in frames:
+        self.observed = FrameStack(self._agent.stack, frames[:1])
+        for frame in frames[1:]:
             self.observed.push(frame[None])
         self.number, self.score, self.steps, self.truncated = number, 0.0, 0, False
 

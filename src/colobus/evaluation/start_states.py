@@ -214,12 +214,11 @@ class _StartStateSampler:
         self._agent, self._skip = agent, settings.frame_skip
         self._game = AleGame(settings, int(game_seeds(seed, "starts", 1)[0]))
         self._random = generator(seed, "actions before starts")
-        self._observed = FrameStack(1, agent.stack, self._game.frame_shape)
         self._begin()
 
     def _begin(self) -> None:
         """Begin the next game."""
-        self._observed.reset(self._game.reset()[None])
+        self._observed = FrameStack(self._agent.stack, self._game.reset()[None])
         self._state = self._agent.initial_state()
 
     def step(self) -> int | None:

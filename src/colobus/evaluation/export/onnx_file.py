@@ -99,9 +99,7 @@ def compare(agent: Agent, file: Path, count: int) -> Parity:
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     acting, random = _acting(agent), generator(1, "export actions")
     games = make_games(agent.games, game_seeds(1, "export", GAMES))
-    first = games.reset()
-    observed = FrameStack(games.count, agent.stack, games.frame_shape, first.dtype)
-    observed.reset(first)
+    observed = FrameStack(agent.stack, games.reset())
     ours = theirs = agent.initial_state(games.count)
     worst, same, seen = 0.0, 0, 0
     while seen < count:

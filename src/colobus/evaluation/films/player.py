@@ -160,12 +160,9 @@ class Player:
 
     def begin(self, show: Show) -> None:
         """Begin the next game and show its first picture."""
-        first = self.screen.start(show)
-        count, height, width = first.shape
-        self._observed = FrameStack(count, self.agent.stack, (height, width), first.dtype)
-        self._observed.reset(first)
-        self._state = self.agent.initial_state(count)
-        self._guard.begin(np.ones(count, dtype=np.bool_))
+        self._observed = FrameStack(self.agent.stack, self.screen.start(show))
+        self._state = self.agent.initial_state(self.screen.agents)
+        self._guard.begin(np.ones(self.screen.agents, dtype=np.bool_))
         self.games += 1
         self.over = False
 
