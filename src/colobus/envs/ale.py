@@ -14,6 +14,7 @@ position (C++'s ``operator<<``), so they can be moved on without playing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -33,9 +34,16 @@ MOST = 100_000
 HEAD = 24
 """Bytes before the emulator's part of a state: six integers, of which the third counts frames."""
 
+GENERATOR = re.compile(rb"(?:\d+ ){624}")
+"""Words of a Mersenne Twister; its position follows, and its length in four bytes is before it."""
+
 
 def fast_forward_rng(ale: ALEInterface, resets: int, frames: int) -> None:
     """Move the random numbers of a freshly loaded game on.
+
+    A state is six integers, a string (the emulator's part), and two integers. The emulator's part
+    has the console's generator in it, as a string, and ends with that of the environment. An
+    integer has four bytes, the lowest first; a string has its length before it.
 
     Args:
         ale: with a seeded and loaded game that was not played yet.
@@ -44,14 +52,30 @@ def fast_forward_rng(ale: ALEInterface, resets: int, frames: int) -> None:
     """
     if not (resets or frames):
         return
-    fresh = _Parts(ale.cloneState(include_rng=True).serialize())
-    console = fresh.console
+    state = ale.cloneState(include_rng=True).serialize()
+    console, environment = _generators(state)
+    draws = 0
     if resets:
         ale.reset_game()
-        after = _Parts(ale.cloneState(include_rng=True).serialize())
-        console = moved(console, resets * distance(console, after.console))
-    environment = moved(fresh.environment, DRAWS_PER_FRAME * frames)
-    ale.restoreState(ALEState(fresh.replaced(frames, console, environment)))
+        after = ale.cloneState(include_rng=True).serialize()
+        draws = resets * distance(state[console], after[_generators(after)[0]])
+    inner = (
+        state[HEAD + 4 : console.start - 4]
+        + _string(moved(state[console], draws))
+        + state[console.stop : environment.start - 4]
+        + _string(moved(state[environment], DRAWS_PER_FRAME * frames))
+    )
+    head = state[:8] + _bytes(frames) + state[12:HEAD]
+    ale.restoreState(ALEState(head + _string(inner) + state[environment.stop :]))
+
+
+def _generators(state: bytes) -> tuple[slice, slice]:
+    """Return where the generators of the console and of the environment are in a state."""
+    begins = [found.start() for found in GENERATOR.finditer(state)]
+    console, environment = (
+        slice(begin, begin + int.from_bytes(state[begin - 4 : begin], "little")) for begin in begins
+    )
+    return console, environment
 
 
 def moved(text: bytes, draws: int) -> bytes:
@@ -75,35 +99,6 @@ def distance(before: bytes, after: bytes) -> int:
     raise ValueError("a reset of the game drew an unknown number of random numbers")
 
 
-class _Parts:
-    """A serialised state with random numbers, cut at the two generators.
-
-    It is six integers, a string (the emulator's part), and two integers; the emulator's part
-    begins with the strings of the cartridge and of the system, an integer, and the console's
-    generator, and ends with the environment's. An integer has four bytes, the lowest first; a
-    string has its length before it.
-    """
-
-    def __init__(self, state: bytes) -> None:
-        size = _integer(state, HEAD)
-        inner = state[HEAD + 4 : HEAD + 4 + size]
-        self._head, self._tail = state[:HEAD], state[HEAD + 4 + size :]
-        begin = 4 + _integer(inner, 0)  # the cartridge
-        begin += 4 + _integer(inner, begin) + 4  # the system, and its cycles
-        end = begin + 4 + _integer(inner, begin)
-        last = len(inner)
-        while inner[last - 1] in b"0123456789 ":
-            last -= 1
-        self.console, self.environment = inner[begin + 4 : end], inner[last:]
-        self._first, self._middle = inner[:begin], inner[end : last - 4]
-
-    def replaced(self, frames: int, console: bytes, environment: bytes) -> bytes:
-        """Return the state with another number of frames and other generators."""
-        inner = self._first + _string(console) + self._middle + _string(environment)
-        head = self._head[:8] + _bytes(frames) + self._head[12:]
-        return head + _string(inner) + self._tail
-
-
 def _twister(text: bytes) -> np.random.MT19937:
     *words, position = map(int, text.split())
     twister = np.random.MT19937()
@@ -117,10 +112,6 @@ def _text(twister: np.random.MT19937) -> bytes:
     return " ".join(map(str, [*state["key"].tolist(), int(state["pos"])])).encode()
 
 
-def _integer(data: bytes, at: int) -> int:
-    return int.from_bytes(data[at : at + 4], "little")
-
-
 def _bytes(number: int) -> bytes:
     return number.to_bytes(4, "little")
 
@@ -131,10 +122,6 @@ def _string(data: bytes) -> bytes:
 
 SCREEN = (210, 160)
 """Height and width of the emulator's screen."""
-
-
-FIRE = int(Action.FIRE.value)
-"""Code of the action FIRE in ale-py."""
 
 LAST_CODE = 17
 """Largest code of an action; the smallest is 0."""
@@ -154,6 +141,7 @@ class AleStep(NamedTuple):
     truncated: bool  # cut off by the frame limit
     over: bool  # the game is over: reset it
     forced: bool  # FIRE replaced the action
+    code: int  # of the played action in `ale_py.Action`
 
 
 class AleGame:
@@ -261,7 +249,7 @@ class AleGame:
     def pass_over(self) -> AleStep:
         """Play a frame more after a game that was cut off, as the vector does in an idle step."""
         self._ale.act(Action.NOOP)
-        return AleStep(self._screens[0], 0.0, True, False, True, True)
+        return AleStep(self._screens[0], 0.0, True, False, True, True, int(Action.NOOP.value))
 
     def save(self) -> bytes:
         """Return the emulator's state (about 8 kB), without that of its random generator."""
@@ -295,11 +283,6 @@ class AleGame:
             frames.append(step.frame)
         return np.stack(frames)
 
-    @property
-    def codes(self) -> Ints:
-        """Codes of the game's actions in `ale_py.Action`, int64[actions]."""
-        return np.array([action.value for action in self._names], dtype=np.int64)
-
     def _begin_episode(self) -> None:
         """Take the first screen of an episode."""
         self._copy_screen(0)
@@ -326,7 +309,8 @@ class AleGame:
         self._lives = self._ale.lives()
         self._must_fire = lost and self._has_fire and self._settings.fire_on_life_loss
         ends = terminated or (lost and self._settings.life_loss_ends)
-        return AleStep(self._frame(), float(reward), ends, truncated, self._over, forced)
+        code = int(name.value)
+        return AleStep(self._frame(), float(reward), ends, truncated, self._over, forced, code)
 
     def _draw_noops(self) -> int:
         """Draw 0 … noop_max - 1 from 32-bit words (Lemire 2019, as in GNU's C++ library)."""

@@ -26,7 +26,7 @@ from colobus.core.fields import Range, read
 from colobus.core.files import open_regular, write_whole
 from colobus.core.seeding import game_seeds, generator, sequence
 from colobus.core.types import Ints
-from colobus.envs.ale import FIRE, LAST_CODE, AleGame, frames_behind
+from colobus.envs.ale import LAST_CODE, AleGame, frames_behind
 from colobus.envs.api import GameSettings, rom_of
 from colobus.envs.frames import FrameStack
 from colobus.envs.make import is_atari
@@ -226,13 +226,12 @@ class _StartStateSampler:
         chosen, self._state = self._agent.act(
             self._observed.stacks[0], None, self._random, state=self._state
         )
-        action = int(chosen)
-        step = self._game.step(action)
+        step = self._game.step(int(chosen))
         if step.over:
             self._begin()
             return None
         self._observed.push(step.frame[None])
-        return FIRE if step.forced else int(self._game.codes[action])
+        return step.code
 
     def sample(self) -> StartState:
         """Play `HISTORY` steps of one game (the next one if it ends) and return where they lead."""

@@ -18,7 +18,7 @@ import torch
 from colobus.core.arrays import apart
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bytes, Frames, Ints
-from colobus.envs.ale import FIRE, AleGame
+from colobus.envs.ale import AleGame
 from colobus.envs.api import Games, GameSettings, close
 from colobus.envs.frames import FrameStack, StuckGuard
 from colobus.envs.make import is_atari, is_gym, make_games
@@ -91,7 +91,7 @@ class AtariScreen(Screen):
     def step(self, actions: Ints, show: Show) -> tuple[Bytes, float, bool]:
         """Play a step."""
         step = self.game.step(int(actions[0]), show)
-        self.played = FIRE if step.forced else int(self.game.codes[actions[0]])
+        self.played = step.code
         return step.frame[None], step.reward, step.over
 
 
