@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -83,10 +85,8 @@ def evaluate(
     settings = chosen.settings(agent.games)
     several = agents(settings)
     episodes = -(-wanted // several) * several
-    players = _make_players(agent, chosen, settings, policy, episodes, seed, starts)
     end = math.inf if minutes is None else time.monotonic() + 60.0 * minutes
-    for player in players:
-        player.end = end
+    players = _make_players(agent, chosen, settings, policy, episodes, seed, starts, end)
     _play(players, episodes, progress)
     results = sorted(result for player in players for result in player.results)
     return Evaluation(
@@ -137,20 +137,21 @@ def _make_players(
     episodes: int,
     seed: int,
     starts: StartStates | None,
-) -> list[_VectorPlayer | _StartStatePlayer]:
+    end: float,
+) -> list[_Player]:
     """Return a player for each thread."""
     quotas = share_out(episodes // agents(settings), SIDE_BY_SIDE)
     seeds = game_seeds(seed, "evaluation", len(quotas))
-    players: list[_VectorPlayer | _StartStatePlayer] = []
+    players: list[_Player] = []
     threads = min(THREADS, len(quotas))
     for i in range(threads):
-        random = generator(seed, "evaluation actions", i)
+        every = (agent, settings, policy, generator(seed, "evaluation actions", i), end)
         if starts:
             numbers = range(i, episodes, threads)
-            players.append(_StartStatePlayer(agent, settings, starts, numbers, policy, random))
+            players.append(_StartStatePlayer(*every, starts, numbers))
         else:
-            own = (seeds[i::THREADS], quotas[i::THREADS])
-            players.append(_VectorPlayer(agent, settings, *own, policy, random, protocol.stuck))
+            own = (seeds[i::threads], quotas[i::threads])
+            players.append(_VectorPlayer(*every, *own, protocol.stuck))
     return players
 
 
@@ -163,51 +164,60 @@ def share_out(episodes: int, at_most: int) -> Ints:
     return quotas
 
 
-class _VectorPlayer:
-    """Plays the games of one thread on a vector of games."""
+@dataclass(eq=False)
+class _Player(ABC):
+    """Plays the games of one thread."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        settings: GameSettings,
-        seeds: Ints,
-        quotas: Ints,
-        policy: PolicyName,
-        random: torch.Generator,
-        stuck: int | None,
-    ) -> None:
-        self._agent, self._policy, self._random, self._stuck = agent, policy, random, stuck
-        self._settings, self._seeds = settings, seeds
-        self._quotas = quotas.repeat(agents(settings))  # of each row
+    agent: Agent
+    settings: GameSettings
+    policy: PolicyName
+    random: torch.Generator
+    end: float  # when no game begins any more, by `time.monotonic`
+
+    def __post_init__(self) -> None:
+        self.results: list[tuple[int, int, PlayedGame]] = []  # by number in its environment, seed
+        self.endless = self.left_out = 0  # games that were cut off here, and not begun after those
+        self.too_late = 0  # games that were not begun before the end
+
+    @abstractmethod
+    def play(self, stop: threading.Event) -> None:
+        """Play all games, or until ``stop`` is set."""
+
+
+@dataclass(eq=False)
+class _VectorPlayer(_Player):
+    """Plays them on a vector of games, of which each plays as many as its quota."""
+
+    seeds: Ints  # int64[games]
+    quotas: Ints  # int64[games]
+    stuck: int | None  # limit of a `StuckGuard`; None for no guard
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._quotas = self.quotas.repeat(agents(self.settings))  # of each row
         self._finished = np.zeros_like(self._quotas)
         self._scores = np.zeros(len(self._quotas))
         self._lengths = np.zeros_like(self._quotas)
-        self.results: list[tuple[int, int, PlayedGame]] = []  # number in its environment, seed
-        self.endless = self.left_out = 0  # games that were cut off here, and not begun after those
-        self.end, self.too_late = math.inf, 0  # when no game begins any more, and how many did not
         self._longest = math.inf
-        if is_gym(settings.game):
+        if is_gym(self.settings.game):
             from colobus.envs.single import fit  # other games start without Gymnasium
 
-            self._longest = math.inf if fit(settings).limited else LONGEST
+            self._longest = math.inf if fit(self.settings).limited else LONGEST
 
     def play(self, stop: threading.Event) -> None:
-        """Play until every environment has played its games, or until ``stop`` is set."""
         torch.set_num_threads(1)  # holds for this thread only
-        games = make_games(self._settings, self._seeds)
+        games = make_games(self.settings, self.seeds)
         try:
             self._play(games, stop)
         finally:
             close(games)
 
     def _play(self, games: Games, stop: threading.Event) -> None:
-        observed = FrameStack(self._agent.stack, games.reset())
-        guard = StuckGuard(self._stuck, games.action_names, games.count)
-        state = self._agent.initial_state(games.count)
+        observed = FrameStack(self.agent.stack, games.reset())
+        guard = StuckGuard(self.stuck, games.action_names, games.count)
+        state = self.agent.initial_state(games.count)
         while np.any(self._finished < self._quotas) and not stop.is_set():
-            actions, state = self._agent.act(
-                observed.stacks, self._policy, self._random, state=state
-            )
+            actions, state = self.agent.act(observed.stacks, self.policy, self.random, state=state)
             step = games.step(guard.let_through(actions))
             observed.push(step.frames, step.over)
             state[step.over] = 0.0
@@ -237,7 +247,7 @@ class _VectorPlayer:
             result = PlayedGame(
                 float(self._scores[b]), int(self._lengths[b]), bool(truncated[b]), int(pressed[b])
             )
-            seed = self._seeds[b // agents(self._settings)]
+            seed = self.seeds[b // agents(self.settings)]  # of its environment
             self.results.append((int(self._finished[b]), int(seed), result))
         self._finished[over] += 1
         self._scores[over] = 0.0
@@ -247,8 +257,9 @@ class _VectorPlayer:
 class _StartStateGame:
     """One game from a start state at a time."""
 
-    def __init__(self, game: AleGame, starts: StartStates, agent: Agent) -> None:
-        self._game, self._starts, self._agent = game, starts, agent
+    def __init__(self, agent: Agent, settings: GameSettings, starts: StartStates) -> None:
+        self._game = AleGame(settings, seed=1)  # draws nothing: no no-ops, not sticky
+        self._agent, self._starts = agent, starts
 
     def begin(self, number: int) -> None:
         """Go to the start state of game ``number``; the stack holds the frames before it.
@@ -270,66 +281,50 @@ class _StartStateGame:
         self.observed = FrameStack(self._agent.stack, frames[:1])
         for frame in frames[1:]:
             self.observed.push(frame[None])
-        self.number, self.score, self.steps, self.truncated = number, 0.0, 0, False
+        self.number, self.score, self.steps = number, 0.0, 0
 
-    def step(self, action: int) -> bool:
-        """Play one step; return whether the game is over."""
+    def step(self, action: int) -> PlayedGame | None:
+        """Play one step; return the game if it is over."""
         step = self._game.step(action)
         self.observed.push(step.frame[None])
         self.score, self.steps = self.score + step.reward, self.steps + 1
-        self.truncated = step.truncated
-        return step.over
+        return PlayedGame(self.score, self.steps, step.truncated) if step.over else None
 
 
-class _StartStatePlayer:
-    """Plays the games of one thread from start states, each number once and in order."""
+@dataclass(eq=False)
+class _StartStatePlayer(_Player):
+    """Plays them from start states, each number once and in order. The frame limit ends them."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        settings: GameSettings,
-        starts: StartStates,
-        numbers: Sequence[int],
-        policy: PolicyName,
-        random: torch.Generator,
-    ) -> None:
-        self._agent, self._policy, self._random = agent, policy, random
-        self._settings, self._starts, self._numbers = settings, starts, numbers
-        self.endless = self.left_out = 0  # the frame limit ends them
-        self.end, self.too_late = math.inf, 0
-        self.results: list[tuple[int, int, PlayedGame]] = []  # number, start state
+    starts: StartStates
+    numbers: Sequence[int]
 
     def play(self, stop: threading.Event) -> None:
-        """Play all games, or until ``stop`` is set."""
         torch.set_num_threads(1)  # holds for this thread only
-        waiting = deque(self._numbers)
+        waiting = deque(self.numbers)
         playing = []
         for _ in range(min(-(-SIDE_BY_SIDE // THREADS), len(waiting))):
-            emulator = AleGame(self._settings, seed=1)  # draws nothing: no no-ops, not sticky
-            playing.append(_StartStateGame(emulator, self._starts, self._agent))
+            playing.append(_StartStateGame(self.agent, self.settings, self.starts))
             playing[-1].begin(waiting.popleft())
         while playing and not stop.is_set():
             stacks = np.concatenate([game.observed.stacks for game in playing])
             state = np.concatenate([game.state for game in playing])
-            actions, state = self._agent.act(stacks, self._policy, self._random, state=state)
-            over = [game.step(int(a)) for game, a in zip(playing, actions, strict=True)]
-            for game, row in zip(playing, state, strict=True):
-                game.state = row[None]
-            for game in (game for game, ended in zip(playing, over, strict=True) if ended):
-                result = PlayedGame(game.score, game.steps, game.truncated)
-                self.results.append((game.number, game.number % self._starts.count, result))
+            actions, state = self.agent.act(stacks, self.policy, self.random, state=state)
+            for game, action, after in zip(tuple(playing), actions, state, strict=True):
+                game.state = after[None]
+                played = game.step(int(action))
+                if played is None:
+                    continue
+                self.results.append((game.number, 0, played))
                 if time.monotonic() > self.end:
                     self.too_late += len(waiting)
                     waiting.clear()
                 if waiting:
                     game.begin(waiting.popleft())
                 else:
-                    playing = [other for other in playing if other is not game]
+                    playing.remove(game)
 
 
-def _play(
-    players: Sequence[_VectorPlayer | _StartStatePlayer], episodes: int, progress: Progress | None
-) -> None:
+def _play(players: Sequence[_Player], episodes: int, progress: Progress | None) -> None:
     """Run each player on a thread; Ctrl-C stops them."""
     stop = threading.Event()
     with ThreadPoolExecutor(len(players)) as threads:
