@@ -203,7 +203,7 @@ def _joined(
         tuple(start.state for start in found),
         np.array([start.actions for start in found], dtype=np.int64),
         np.array([start.frames for start in found], dtype=np.int64),
-        {"format": 1, **_emulator(settings), "made_by": maker},
+        {**_emulator(settings), "made_by": maker},
     )
 
 
@@ -285,32 +285,22 @@ def read_starts(path: Path, settings: GameSettings) -> StartStates:
         ColobusError: if the file is missing, damaged or no file of start states, or belongs to
             another game, frame skip or emulator.
     """
-    again = f"make one with: {program()} starts RUN --out FILE"
     try:
         with open_regular(path) as file:
             data = file.read()
-        tensors = load(data)
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        about = json.loads(header["__metadata__"]["about"])
-        checksum = about.pop("checksum")
-        if checksum != _checksum(tensors, about):
-            raise ColobusError(f"--starts {path}: is damaged (checksum differs); {again}")
-        _check(path, about, settings)
-        starts = _taken_apart(tensors, about)
+        starts = _parse(data, settings)
     except OSError as error:
-        why = error.strerror or error
-        raise ColobusError(f"--starts {path}: cannot be read: {why}; {again}") from None
-    except WrongField as error:
-        raise ColobusError(f"--starts {path}: {error}; {again}") from None
+        why = f"cannot be read: {error.strerror or error}"
+    except ColobusError as error:
+        why = str(error)
     except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, MemoryError):
-        raise ColobusError(
-            f"--starts {path}: is no file of start states, or damaged; {again}"
-        ) from None
-    return replace(starts, file=path.name, sha256=hashlib.sha256(data).hexdigest())
-
-
-class WrongField(Exception):
-    """A value of a file of start states cannot be; names it."""
+        why = "is no file of start states, or damaged"
+    else:
+        return replace(starts, file=path.name, sha256=hashlib.sha256(data).hexdigest())
+    raise ColobusError(
+        f"--starts {path}: {why}; make one for {settings.game} here with: {program()} starts RUN "
+        "--out FILE"
+    )
 
 
 @dataclass(frozen=True)
@@ -323,53 +313,47 @@ class Maker:
     seed: Annotated[int, Range(0)]
 
 
-def _taken_apart(tensors: dict[str, np.ndarray[Any, Any]], about: dict[str, Any]) -> StartStates:
-    """Return the start states of a file whose checksum holds.
+def _parse(data: bytes, settings: GameSettings) -> StartStates:
+    """Return the start states of a file's bytes, for games with these ``settings``.
 
     Raises:
-        WrongField: if a value is not what `write_starts` can have written.
+        ColobusError: if its checksum differs, it belongs to another game or emulator, or a value
+            is not what `write_starts` can have written.
+        Exception: another one of what reads it, if it is no file of start states.
     """
-    states, lengths, actions, frames = (
-        _tensor(tensors, name, dtype, dimensions)
-        for name, dtype, dimensions in (
-            ("states", np.uint8, 1),
-            ("lengths", np.int64, 1),
-            ("actions", np.int64, 2),
-            ("frames", np.int64, 1),
-        )
-    )
-    count = len(lengths)
-    size = len(states)
+    tensors = load(data)
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    about = json.loads(header["__metadata__"]["about"])
+    if about.pop("checksum") != _checksum(tensors, about):
+        raise ColobusError("is damaged (checksum differs)")
+    _check_about(about, settings)
+    for name, dtype, dimensions in (
+        ("states", np.uint8, 1),
+        ("lengths", np.int64, 1),
+        ("actions", np.int64, 2),
+        ("frames", np.int64, 1),
+    ):
+        found = tensors.get(name)
+        if found is None or found.dtype != dtype or found.ndim != dimensions:
+            what = "missing" if found is None else f"{found.dtype}{list(found.shape)}"
+            wanted = f"{np.dtype(dtype)} with {dimensions} dimension{'s' * (dimensions > 1)}"
+            raise ColobusError(f"{name} is {what}, want {wanted}")
+    states, lengths, actions = tensors["states"], tensors["lengths"], tensors["actions"]
+    frames, count, size = tensors["frames"], len(lengths), len(states)
     if not count or lengths.min() < 1 or lengths.max() > size or lengths.sum() != size:
-        raise WrongField("lengths: must be those of the parts of states")
+        raise ColobusError("lengths: must be those of the parts of states")
     known = (actions >= 0) & (actions <= LAST_CODE)
     if actions.shape != (count, HISTORY) or not known.all():
-        raise WrongField(f"actions: must be int64[{count}, {HISTORY}], codes of actions")
+        raise ColobusError(f"actions: must be int64[{count}, {HISTORY}], codes of actions")
     if frames.shape != (count,) or frames.min() < 0 or frames.max() > 10**9:
-        raise WrongField(f"frames: must be int64[{count}], numbers of frames")
-    try:
-        read(Maker, about.get("made_by"), lambda name: f"made_by.{name}", "made_by")
-    except ColobusError as error:
-        raise WrongField(str(error)) from None
+        raise ColobusError(f"frames: must be int64[{count}], numbers of frames")
     parts = np.split(states, np.cumsum(lengths)[:-1])
     return StartStates(tuple(part.tobytes() for part in parts), actions, frames, about)
 
 
-def _tensor(
-    tensors: dict[str, np.ndarray[Any, Any]], name: str, dtype: Any, dimensions: int
-) -> np.ndarray[Any, Any]:
-    found = tensors.get(name)
-    if found is None or found.dtype != dtype or found.ndim != dimensions:
-        what = "missing" if found is None else f"{found.dtype}{list(found.shape)}"
-        wanted = f"{np.dtype(dtype)} with {dimensions} dimension{'s' * (dimensions > 1)}"
-        raise WrongField(f"{name} is {what}, want {wanted}")
-    return found
-
-
-def _check(path: Path, about: dict[str, Any], settings: GameSettings) -> None:
-    """Raise ColobusError if start states belong to another game or emulator."""
-    theirs = {"format": 1, "frame_skip": "?"} | about
-    own = {"format": 1, **_emulator(settings)}
+def _check_about(about: dict[str, Any], settings: GameSettings) -> None:
+    """Raise ColobusError if start states are of another game or emulator, or not of a player."""
+    own = _emulator(settings)
     for name, what in (
         ("format", "format"),
         ("game", "game"),
@@ -377,16 +361,16 @@ def _check(path: Path, about: dict[str, Any], settings: GameSettings) -> None:
         ("ale_py", "ale-py"),
         ("rom", "ROM, sha256"),
     ):
-        if theirs.get(name) != own[name]:
-            raise ColobusError(
-                f"--starts {path}: {what} is {str(theirs.get(name))[:80]}, want {own[name]}; make "
-                f"a file for {settings.game} here with: {program()} starts RUN --out FILE"
-            )
+        theirs = about.get(name, 1 if name == "format" else None)
+        if theirs != own[name]:
+            raise ColobusError(f"{what} is {str(theirs)[:80]}, want {own[name]}")
+    read(Maker, about.get("made_by"), lambda name: f"made_by.{name}", "made_by")
 
 
 def _emulator(settings: GameSettings) -> dict[str, Any]:
-    """Return all that an emulator state depends on, and the frame skip."""
+    """Return all that an emulator state depends on, the frame skip, and the file's format."""
     return {
+        "format": 1,
         "game": settings.game,
         "frame_skip": settings.frame_skip,
         "ale_py": metadata.version("ale-py"),
