@@ -20,6 +20,9 @@ from colobus.envs.api import GameSettings, Step
 LEAST = 1024
 """Steps of an episode for which memory is taken at first."""
 
+NUMBERS = ("resets", "frames", "opening", "steps")
+"""Of each game: what `ActionHistory` keeps beside its seed and its actions."""
+
 
 def longest(settings: GameSettings) -> int:
     """Return the steps after which a game is cut off: the first that reach the frame limit."""
@@ -36,15 +39,19 @@ class ActionHistory:
 
     def __init__(self, seeds: Ints, state: State | None = None) -> None:
         count = len(seeds)
+        if state is None:
+            state = {name: np.zeros(count, dtype=np.int64) for name in NUMBERS}
+            state["actions"] = np.zeros(0, dtype=np.uint8)
         self.seeds: Ints = np.asarray(seeds, dtype=np.int64)
-        self.resets: Ints = np.zeros(count, dtype=np.int64)  # since the seed, this one included
-        self.frames: Ints = np.zeros(count, dtype=np.int64)  # played before the newest reset
-        self.opening: Ints = np.zeros(count, dtype=np.int64)  # frames between reset and first step
-        self.steps: Ints = np.zeros(count, dtype=np.int64)  # of the episode
-        self._actions: Bytes = np.zeros((count, LEAST), dtype=np.uint8)
+        self.resets: Ints = state["resets"].copy()  # since the seed, this one included
+        self.frames: Ints = state["frames"].copy()  # played before the newest reset
+        self.opening: Ints = state["opening"].copy()  # frames between reset and first step
+        self.steps: Ints = state["steps"].copy()  # of the episode
+        places = max(int(self.steps.max()), LEAST)
+        self._actions: Bytes = np.zeros((count, places), dtype=np.uint8)
+        for game, actions in enumerate(np.split(state["actions"], self.steps.cumsum()[:-1])):
+            self._actions[game, : len(actions)] = actions
         self._games = np.arange(count)
-        if state is not None:
-            self._restore(state)
 
     def begin(self, which: Bools, info: dict[str, Any]) -> None:
         """Note that the games ``which`` bool[B] have been reset.
@@ -74,21 +81,10 @@ class ActionHistory:
     def save(self, frames: Bytes) -> State:
         """Return copies of everything, and checksums of the newest ``frames`` uint8[B, H, W]."""
         episodes = [self.actions(game) for game in range(len(self.seeds))]
-        numbers = ("seeds", "resets", "frames", "opening", "steps")
-        return {name: getattr(self, name).copy() for name in numbers} | {
+        return {name: getattr(self, name).copy() for name in ("seeds", *NUMBERS)} | {
             "actions": np.concatenate(episodes),
             "checksums": checksums(frames),
         }
-
-    def _restore(self, state: State) -> None:
-        self.resets, self.frames = state["resets"].copy(), state["frames"].copy()
-        self.opening, self.steps = state["opening"].copy(), state["steps"].copy()
-        places = max(int(self.steps.max()), LEAST)
-        self._actions = np.zeros((len(self.seeds), places), dtype=np.uint8)
-        ends = self.steps.cumsum()
-        for game, end in enumerate(ends):
-            begin = end - self.steps[game]
-            self._actions[game, : self.steps[game]] = state["actions"][begin:end]
 
 
 def checksums(frames: Bytes) -> Ints:
@@ -157,13 +153,9 @@ class ReplayedGames:
         self._fire = self.action_names.index("FIRE") if "FIRE" in self.action_names else 0
         if len(state["actions"]) and state["actions"].max() >= self.actions:
             raise ColobusError(f"actions has one above {self.actions - 1}, the last of the game")
-        columns = (history.resets.tolist(), history.frames.tolist(), history.opening.tolist())
-        numbers = zip(*columns, strict=True)
+        numbers = np.stack([history.resets, history.frames, history.opening], axis=1).tolist()
         self.newest: Bytes = np.stack(
-            [
-                game.play_again(*each, history.actions(b))
-                for b, (game, each) in enumerate(zip(self._games, numbers, strict=True))
-            ]
+            [game.play_again(*numbers[b], history.actions(b)) for b, game in enumerate(self._games)]
         )
         wrong = np.flatnonzero(checksums(self.newest) != state["checksums"])
         if len(wrong):
