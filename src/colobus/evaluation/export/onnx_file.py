@@ -21,7 +21,7 @@ from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Floats, Frames
 from colobus.envs.api import close
 from colobus.envs.frames import FrameStack
-from colobus.envs.make import action_names, agents, make_games
+from colobus.envs.make import action_names, agents, frame_shape, frame_type, make_games
 from colobus.evaluation.agent import Agent
 from colobus.nets.onnx import Acting, export, packages, quiet
 
@@ -143,9 +143,7 @@ def _onnx_scores(session: Any, stacks: Frames, state: Floats) -> tuple[Floats, F
 
 def _example(agent: Agent) -> tuple[torch.Tensor, ...]:
     """Return inputs of two games, as torch follows them through the network."""
-    games = make_games(agent.games, game_seeds(1, "export", 1))
-    frames = torch.from_numpy(games.reset())
-    close(games)
-    observations = torch.zeros(2, agent.stack, *frames.shape[1:], dtype=frames.dtype)
+    shape = (2, agent.stack, *frame_shape(agent.games))
+    observations = torch.from_numpy(np.zeros(shape, frame_type(agent.games)))
     state = agent.net.initial_state(2)
     return (observations,) if state is None else (observations, state)
