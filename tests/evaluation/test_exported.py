@@ -210,8 +210,8 @@ def test_an_exported_folder_can_be_exported_again(run: Path) -> None:
         assert (second / name).read_bytes() == (first / name).read_bytes()
 
 
-def stop(_what: str) -> Callable[[int, int], None]:
-    def tell(_done: int, _all: int) -> None:
+def stop(_what: str) -> Callable[[float, float], None]:
+    def tell(_done: float, _all: float) -> None:
         raise KeyboardInterrupt
 
     return tell

@@ -12,6 +12,7 @@ import json
 import secrets
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,8 @@ from colobus.core.errors import ColobusError
 from colobus.core.functions import NoPictures
 from colobus.envs.make import gymnasium_id, is_atari
 from colobus.evaluation.agent import Agent, load
-from colobus.evaluation.evaluator import Progress, evaluate
+from colobus.evaluation.evaluator import evaluate
+from colobus.evaluation.films.file import Progress
 from colobus.evaluation.films.player import Film, record
 from colobus.evaluation.protocols import Evaluation
 from colobus.evaluation.scores import plain
@@ -29,6 +31,9 @@ from colobus.experiment.settings import algorithm_name
 from colobus.runs.config import Config, read_config
 from colobus.runs.exported import Weights, packed
 from colobus.runs.folder import CONFIG, EVALUATION, MODEL, find_files
+
+FILM = "replay.mp4"
+"""Film of the agent in an exported folder, under the name that hubs show."""
 
 GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "replay", "stop")
 """Groups of settings that the card shows: those that decide what is learned."""
@@ -65,7 +70,7 @@ def model_card(
         f"{_learned_in(agent)}.",
     ]
     if film:
-        parts.append("[A film of the agent](replay.mp4)")
+        parts.append(f"[A film of the agent]({FILM})")
     parts += ["## Score", score_section(evaluation), "## How to load it", _loading(config)]
     parts += ["## Files", _files(weights, evaluation, film)]
     parts += ["## Settings", _settings(config), "## Trained on", _machine(config)]
@@ -137,12 +142,12 @@ def _loading(config: Config) -> str:
 
 def _files(weights: Weights, evaluation: Evaluation | None, film: bool) -> str:
     rows = [
-        ("model.safetensors", f"weights, {WEIGHTS[weights]}; mean and deviation of the input"),
+        (MODEL, f"weights, {WEIGHTS[weights]}; mean and deviation of the input"),
         ("model.json", "steps, counters and checksums"),
         (CONFIG, "all settings of the run, and the machine it ran on"),
     ]
     rows += [(EVALUATION, "every game of the score above")] if evaluation else []
-    rows += [("replay.mp4", "the agent plays")] if film else []
+    rows += [(FILM, "the agent plays")] if film else []
     return "\n".join(["| file | contents |", "|---|---|", *(f"| `{a}` | {b} |" for a, b in rows)])
 
 
@@ -168,9 +173,6 @@ def _machine(config: Config) -> str:
     machine = f"{about.get('processor', 'an unknown processor')}, {cores} cores, {memory} GiB"
     return ". ".join([machine, ", ".join(versions)]) + "."
 
-
-FILM = "replay.mp4"
-"""Film of the agent in an exported folder, under the name that hubs show."""
 
 EVALUATING, FILMING = "playing games", "filming a game"
 """What `export_folder` does after it has written the weights."""
@@ -228,7 +230,8 @@ def export_folder(
         if protocol:
             evaluation = _evaluate(player, temporary, protocol, episodes, say(EVALUATING))
         if film_seconds:
-            film = _film(player, temporary, film_seconds, say(FILMING))
+            with suppress(NoPictures):
+                film = record(player, temporary / FILM, film_seconds, progress=say(FILMING))
         card = model_card(read_config(temporary), player, weights, evaluation, bool(film))
         (temporary / "README.md").write_text(card, encoding="utf-8")
         temporary.replace(folder)
@@ -256,15 +259,3 @@ def _evaluate(
     text = json.dumps(found.as_dict(), indent=1) + "\n"
     (folder / EVALUATION).write_text(text, encoding="utf-8")
     return found
-
-
-def _film(agent: Agent, folder: Path, seconds: float, progress: Progress) -> Film | None:
-    """Film the agent; None if its environment has no pictures."""
-
-    def tell(done: float, whole: float) -> None:
-        progress(round(done), round(whole))
-
-    try:
-        return record(agent, folder / FILM, seconds, progress=tell)
-    except NoPictures:
-        return None
