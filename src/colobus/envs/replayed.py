@@ -153,7 +153,8 @@ class ReplayedGames:
         self._fire = self.action_names.index("FIRE") if "FIRE" in self.action_names else 0
         if len(state["actions"]) and state["actions"].max() >= self.actions:
             raise ColobusError(f"actions has one above {self.actions - 1}, the last of the game")
-        numbers = np.stack([history.resets, history.frames, history.opening], axis=1).tolist()
+        columns = (history.resets.tolist(), history.frames.tolist(), history.opening.tolist())
+        numbers = list(zip(*columns, strict=True))
         self.newest: Bytes = np.stack(
             [game.play_again(*numbers[b], history.actions(b)) for b, game in enumerate(self._games)]
         )
