@@ -35,6 +35,9 @@ SMALL = ("--on", "ray", "--cpus", 0.2, "--silence", SILENCE, *QUIET)
 ENDLESS = ("--until-score", 2, "--steps", 10_000_000)
 """Of a run that a test ends: by its rule it might end just while one of its processes is frozen."""
 
+IDLE = (*ENDLESS, "--env", "helpers.slow:Idle")
+"""Of such a run that need not learn: it leaves the cores to the processes that begin anew."""
+
 LINES = 8
 """Of metrics, a second apart, by which a run plays well; most games are in one of them only."""
 
@@ -78,8 +81,13 @@ def main():
 
 
 def without_ray() -> dict[str, str]:
-    """Return this process's variables without those that a Ray of its own has left there."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    """Return this process's variables, and where our helpers are.
+
+    Those that a Ray of this process has left there are not among them.
+    """
+    path = os.pathsep.join([f"{ROOT}/tests", os.environ.get("PYTHONPATH", "")])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return kept | {"PYTHONPATH": path}
 
 
 class Run:

@@ -28,7 +28,7 @@ from colobus.runtime.groups import (
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch
-from helpers.ray_runs import ENDLESS, head, node, train
+from helpers.ray_runs import IDLE, head, node, train
 
 LISTS = {
     "n1": "n1",
@@ -207,7 +207,7 @@ def test_prometheus_is_told_of_a_run_by_the_exporter_of_ray(tmp_path: Path) -> N
         return {}
 
     with head(cpus=2, more=f"--metrics-export-port {port}") as there:
-        run = train(tmp_path, "catch", "--address", there.address, *ENDLESS, env=there.env)
+        run = train(tmp_path, "catch", "--address", there.address, *IDLE, env=there.env)
         run.wait(lambda: exported().get("steps", 0.0) > 2_000)
         first = exported()
         assert {"version", "games", "seconds", "score", "best"} < first.keys()

@@ -13,7 +13,7 @@ import pytest
 
 from helpers.launching import complete
 from helpers.ray_runs import (
-    ENDLESS,
+    IDLE,
     SILENCE,
     SMALL,
     Begin,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cluster
 
 
 def test_a_run_outlives_its_workers_and_a_driver_that_was_frozen(begin: Begin) -> None:
-    run = begin("dba3c-catch", *ENDLESS)
+    run = begin("dba3c-catch", *IDLE)
     killed = hit(run, "SIGKILL", "worker")
     frozen = hit(run, "SIGSTOP", "worker")
     assert "is gone" in killed["why"]
@@ -51,7 +51,7 @@ def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resum
     begin: Begin,
 ) -> None:
     with nothing_left() as env:
-        run = begin("dba3c-catch", "--minutes", 5, *ENDLESS, env=env)
+        run = begin("dba3c-catch", "--minutes", 5, *IDLE, env=env)
         run.wait(lambda: run.version() > 0)
         assert len(run.family) > 5
         os.kill(run.process.pid, signal.SIGKILL)
@@ -74,7 +74,7 @@ def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resum
     summary = json.loads(out)
     assert summary["stopped"] == "Ctrl-C"
 
-    steps = saved["steps"] + 5_000
+    steps = saved["steps"] + 1_000
     third = begin(*again, "--steps", steps, make=Run)
     code, out, _ = third.end()
     assert (code, json.loads(out)["stopped"]) == (0, "by its rule")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from colobus.evaluation.agent import load
-from helpers.ray_runs import ENDLESS, Begin, nothing_left, running
+from helpers.ray_runs import IDLE, Begin, nothing_left, running
 
 pytestmark = pytest.mark.cluster
 
@@ -26,7 +26,7 @@ def test_a_lost_process_of_ray_ends_the_run_and_nothing_is_left(
 ) -> None:
     """With one line and exit code 1, and what it had saved can be used."""
     with nothing_left() as env:
-        run = begin("dba3c-catch", *ENDLESS, env=env)
+        run = begin("dba3c-catch", *IDLE, env=env)
         run.wait(lambda: run.version() > 0)
         (private,) = Path(env["RAY_TMPDIR"]).iterdir()
         assert private.stat().st_mode & 0o777 == 0o700
@@ -35,7 +35,7 @@ def test_a_lost_process_of_ray_ends_the_run_and_nothing_is_left(
         code, out, log = run.end()
     assert (code, out) == (1, "")
     opening, line = log.splitlines()
-    assert opening.startswith("learning catch into ")
+    assert opening.startswith("learning helpers.slow:Idle into ")
     assert re.fullmatch(
         rf"colobus: Ray is lost: {what} at 127\.0\.0\.1:\d+ has given no answer for 10 s; "
         rf"go on with: colobus train --resume {re.escape(str(run.path))} --on ray( .*)?",

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from helpers.ray_runs import ENDLESS, Begin, Run, listening, running
+from helpers.ray_runs import IDLE, Begin, Run, listening, running
 
 pytestmark = pytest.mark.cluster
 
@@ -69,7 +69,7 @@ def answer(address: tuple[str, int]) -> str:
 
 
 def test_the_table_of_ports_is_what_really_listens(begin: Begin) -> None:
-    run = begin("dba3c-catch", *ENDLESS)
+    run = begin("dba3c-catch", *IDLE)
     run.wait(lambda: run.version() > 0)
     run.look()
     found, table = what_listens(run), rows()

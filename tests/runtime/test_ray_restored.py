@@ -10,7 +10,7 @@ import pytest
 from colobus.evaluation.evaluator import evaluate
 from colobus.experiment.presets import PRESETS
 from helpers.launching import complete
-from helpers.ray_runs import ENDLESS, Begin, Run, assert_named, hit, stop
+from helpers.ray_runs import ENDLESS, IDLE, Begin, Run, assert_named, hit, stop
 
 pytestmark = pytest.mark.cluster
 
@@ -44,7 +44,7 @@ def assert_restored(run: Run, count: int) -> None:
 def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
     begin: Begin, game: str, whom: str
 ) -> None:
-    run = begin(game, *ENDLESS)
+    run = begin(game, *(ENDLESS if game == "catch" else IDLE))
     for number, how in enumerate(("SIGKILL", "SIGSTOP")):
         lost = hit(run, how, whom)
         (restored,) = run.events("restored")[number:]
@@ -79,7 +79,7 @@ def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(beg
 
 
 def test_what_only_answers_may_be_lost_often_while_others_work(begin: Begin) -> None:
-    run = begin("catch", *ENDLESS)
+    run = begin("catch", *IDLE)
     for _ in range(7):  # what takes steps of its own may be lost five times in a row
         assert hit(run, "SIGKILL", "tracker")["kind"] == "tracker"
     # stopped before it made a step, a run would leave the checkpoint that it went on from
