@@ -19,7 +19,6 @@ from colobus.roles.replay.frame_ring import BufferShape
 from colobus.roles.replay.sampling import (
     Prioritized,
     RateLimiter,
-    SamplesPerInsert,
     Sampling,
     Uniform,
     bytes_needed,
@@ -75,8 +74,8 @@ def limiter_of(experiment: Experiment, actors: int) -> RateLimiter:
         return RateLimiter(memory.minimum)
     trajectory = shape.games * shape.length
     tolerance = max(memory.samples_per_insert * trajectory * actors, memory.windows)
-    return SamplesPerInsert(
-        memory.samples_per_insert, memory.minimum, tolerance, trajectory, memory.windows
+    return RateLimiter(
+        memory.minimum, memory.samples_per_insert, tolerance, trajectory, memory.windows
     )
 
 

@@ -20,7 +20,6 @@ from colobus.roles.replay.sampling import (
     SMALL,
     Prioritized,
     RateLimiter,
-    SamplesPerInsert,
     Sampling,
     SumTree,
     Uniform,
@@ -264,7 +263,7 @@ def test_the_same_seed_samples_the_same_and_replays_differ() -> None:
 
 def test_actors_go_on_while_there_is_no_window_whatever_is_due() -> None:
     """Trajectories that never follow on each other and are shorter than a window."""
-    limiter = SamplesPerInsert(1.0, minimum=2, tolerance=8, trajectory=2, batch=8)
+    limiter = RateLimiter(minimum=2, ratio=1.0, tolerance=8, trajectory=2, batch=8)
     store, player = make_store(100, limiter=limiter), Player()
     for _ in range(30):
         store.wait_for_room()
@@ -422,7 +421,7 @@ def test_a_node_whose_sum_is_rounded_up_finds_none_of_weight_0() -> None:
     ],
 )
 def test_the_rule_as_a_table(added: int, sampled: int, may_add: bool, may_sample: bool) -> None:
-    limiter = SamplesPerInsert(2.0, minimum=100, tolerance=20, trajectory=5, batch=8)
+    limiter = RateLimiter(minimum=100, ratio=2.0, tolerance=20, trajectory=5, batch=8)
     limiter.added, limiter.sampled = added, sampled
     assert (limiter.may_add(), limiter.may_sample()) == (may_add, may_sample)
 
@@ -442,7 +441,7 @@ def test_random_schedules_never_lock_up_and_keep_to_the_tolerance(
     ratio: float, trajectory: int, batch: int, slack: float, actors: int, pull: float, seed: int
 ) -> None:
     tolerance = slack * max(ratio * trajectory, batch)
-    limiter = SamplesPerInsert(ratio, 500, tolerance, trajectory, batch)
+    limiter = RateLimiter(500, ratio, tolerance, trajectory, batch)
     rng, playing = np.random.default_rng(seed), 0
     for _ in range(1000):
         can = np.array([playing < actors and limiter.may_add(), playing > 0, limiter.may_sample()])

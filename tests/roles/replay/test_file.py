@@ -14,12 +14,12 @@ from safetensors.numpy import load_file
 
 from colobus.core.errors import CannotWrite, ColobusError
 from colobus.roles.replay.buffer import ReplayBuffer
-from colobus.roles.replay.sampling import Prioritized, SamplesPerInsert, Sampling, Uniform
+from colobus.roles.replay.sampling import Prioritized, RateLimiter, Sampling, Uniform
 from helpers.streams import BY_ERROR, LENGTH, STACK, Player, make_store
 
 
 def store_of(sampling: Sampling, seed: int = 1, windows: int = 8, **others: str) -> ReplayBuffer:
-    limiter = SamplesPerInsert(0.5, minimum=20, tolerance=40, trajectory=40, batch=8)
+    limiter = RateLimiter(minimum=20, ratio=0.5, tolerance=40, trajectory=40, batch=8)
     return make_store(120, windows, LENGTH, 4, sampling, limiter, seed=seed, **others)
 
 

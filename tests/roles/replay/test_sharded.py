@@ -19,7 +19,6 @@ from colobus.roles.replay.joined import SHARD_BITS, ShardedReplay
 from colobus.roles.replay.sampling import (
     Prioritized,
     RateLimiter,
-    SamplesPerInsert,
     Sampling,
     Uniform,
 )
@@ -68,7 +67,7 @@ def test_a_view_that_ends_leaves_the_replays_open() -> None:
 
 def test_a_replay_whose_actors_are_gone_holds_nobody_up() -> None:
     """Its share is four fifths, and its limiter never lets anybody sample again."""
-    limiter = [SamplesPerInsert(1.0, 1, 40, 40, 4) for _ in range(2)]
+    limiter = [RateLimiter(1, 1.0, 40, 40, 4) for _ in range(2)]
     stores = [make_store(400, windows=4, length=1, limiter=one) for one in limiter]
     stores[0].add(Player(0).play(160))
     client, player = ShardedReplay(stores, seed=1, client=0, patience=0), Player(1)

@@ -22,29 +22,13 @@ from colobus.roles.replay.frame_ring import STEP_BYTES, Appended, BufferShape
 
 
 class RateLimiter:
-    """Lets learners wait for the first ``minimum`` steps; actors never wait.
+    """Lets learners wait for the first ``minimum`` steps; with a ratio keeps both sides in step.
 
     It counts steps added and windows sampled since the buffer was made. One window is one sample,
     however many steps it has: with n-step returns it makes one target, and one priority always.
-    """
 
-    def __init__(self, minimum: int) -> None:
-        self.minimum = minimum
-        self.added = self.sampled = 0
-
-    def may_add(self) -> bool:
-        """Say whether an actor may add another trajectory."""
-        return True
-
-    def may_sample(self) -> bool:
-        """Say whether another batch may be taken."""
-        return self.added >= self.minimum
-
-
-class SamplesPerInsert(RateLimiter):
-    """``ratio`` windows are sampled for each step added after the first ``minimum``.
-
-    The rule is that of Reverb's rate limiter (Cassirer et al. 2021, section 3.3). The *surplus*
+    With a ``ratio``, so many windows are sampled for each step added after the minimum. The rule is
+    that of Reverb's rate limiter (Cassirer et al. 2021, section 3.3). The *surplus*
     is what may be sampled but has not been: ``ratio * (added - minimum) - sampled``. A
     trajectory is wanted while the surplus with it is at most ``tolerance``; a batch may be taken
     while the surplus without it is at least ``-tolerance``. So actors and learners could both be
@@ -53,34 +37,41 @@ class SamplesPerInsert(RateLimiter):
     asked at the same moment may together go beyond the tolerance; learners then catch up.
 
     Args:
-        ratio: windows sampled per step added.
         minimum: steps added before the first sample; they count for no samples.
-        tolerance: windows by which the surplus may differ from 0.
+        ratio: windows sampled per step added.
+        tolerance: windows by which the surplus may differ from 0 (default: actors never wait, and
+            learners for the minimum only).
         trajectory: steps that an actor adds at once (games * length).
         batch: windows that a learner samples at once.
     """
 
     def __init__(
-        self, ratio: float, minimum: int, tolerance: float, trajectory: int, batch: int
+        self,
+        minimum: int,
+        ratio: float = 0.0,
+        tolerance: float = math.inf,
+        trajectory: int = 0,
+        batch: int = 0,
     ) -> None:
-        super().__init__(minimum)
-        self.ratio, self.tolerance = ratio, tolerance
+        self.minimum = minimum
+        self.added = self.sampled = 0
+        self._ratio, self._tolerance = ratio, tolerance
         self._trajectory, self._batch = trajectory, batch
 
     @property
     def surplus(self) -> float:
         """Windows that may be sampled but have not been (below 0: sampled too early)."""
-        return self.ratio * (self.added - self.minimum) - self.sampled
+        return self._ratio * (self.added - self.minimum) - self.sampled
 
     def may_add(self) -> bool:
-        """Say whether another trajectory is wanted."""
+        """Say whether an actor may add another trajectory."""
         if self.added < self.minimum:
             return True
-        return self.surplus + self.ratio * self._trajectory <= self.tolerance
+        return self.surplus + self._ratio * self._trajectory <= self._tolerance
 
     def may_sample(self) -> bool:
         """Say whether another batch may be taken."""
-        return self.added >= self.minimum and self.surplus - self._batch >= -self.tolerance
+        return self.added >= self.minimum and self.surplus - self._batch >= -self._tolerance
 
 
 CHILDREN = 64
