@@ -29,7 +29,7 @@ from colobus.nets.observations import Observations
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.frame_ring import BufferShape
 from colobus.roles.replay.queue import as_batch
-from colobus.roles.replay.sampling import Prioritized, RateLimiter, Uniform
+from colobus.roles.replay.sampling import Prioritized, RateLimiter
 from conftest import make_net
 from helpers.cut_games import (
     SEEDS,
@@ -220,7 +220,7 @@ def windows_of(sent: list[Trajectory], length: int, first_only: bool, sampling: 
 
 
 @pytest.mark.parametrize("make", [alone, same_step, next_step])
-@pytest.mark.parametrize("sampling", [Uniform(), Prioritized()], ids=["uniform", "prioritized"])
+@pytest.mark.parametrize("sampling", [None, Prioritized()], ids=["uniform", "prioritized"])
 @pytest.mark.parametrize(
     "algorithm",
     [

@@ -10,7 +10,7 @@ import numpy as np
 from colobus.core.types import Batch, Frames, Trajectory, Version
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.frame_ring import BufferShape
-from colobus.roles.replay.sampling import Prioritized, RateLimiter, Sampling, Uniform
+from colobus.roles.replay.sampling import Prioritized, RateLimiter
 
 STACK, SHAPE, LENGTH = 3, (2, 3), 4
 STEP_FIELDS = ("actions", "rewards", "terminated", "truncated", "log_probs")
@@ -21,7 +21,7 @@ def make_store(
     windows: int = 8,
     length: int = LENGTH,
     streams: int = 1,
-    sampling: Sampling | None = None,
+    sampling: Prioritized | None = None,
     limiter: RateLimiter | None = None,
     frame_type: str = "uint8",
     **others: Any,
@@ -29,7 +29,7 @@ def make_store(
     """Return a store that never waits, for games with tiny frames."""
     return ReplayBuffer(
         BufferShape(capacity, streams, windows, length, STACK, SHAPE, frame_type),
-        sampling or Uniform(),
+        sampling,
         limiter or RateLimiter(1),
         **({"patience": 0.0} | others),
     )

@@ -19,8 +19,6 @@ from colobus.roles.replay.frame_ring import BufferShape
 from colobus.roles.replay.sampling import (
     Prioritized,
     RateLimiter,
-    Sampling,
-    Uniform,
     bytes_needed,
 )
 from colobus.runtime.devices import ON_CPU, Placement
@@ -56,11 +54,14 @@ def shape_of(experiment: Experiment, actors: int, frame_shape: tuple[int, int]) 
     )
 
 
-def sampling_of(experiment: Experiment, steps: int) -> Sampling:
-    """Return how each buffer of a run samples that goes on after so many environment steps."""
+def sampling_of(experiment: Experiment, steps: int) -> Prioritized | None:
+    """Return how each buffer of a run samples that goes on after so many environment steps.
+
+    None is uniformly.
+    """
     memory, buffers = experiment.replay, len(experiment.shape.topology.buffers)
     if not memory.prioritized:
-        return Uniform()
+        return None
     whole = Prioritized(memory.alpha, memory.beta, memory.beta_end, memory.beta_steps)
     # a buffer sees its own share of what is played from now on
     left = max(memory.beta_steps - steps, 0) / buffers

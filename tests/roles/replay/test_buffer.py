@@ -20,9 +20,7 @@ from colobus.roles.replay.sampling import (
     SMALL,
     Prioritized,
     RateLimiter,
-    Sampling,
     SumTree,
-    Uniform,
     bytes_needed,
 )
 from helpers.streams import BY_ERROR, SHAPE, STACK, Model, Player, make_store
@@ -33,7 +31,7 @@ CAPACITY, STREAMS = 120, 4  # 2 actors x 2 games, 30 steps of each
 class AgainstAModel(RuleBasedStateMachine):
     """Adds, losses, restarts, samples and updates in any order."""
 
-    sampling: Sampling = Uniform()
+    sampling: Prioritized | None = None
     frame_type = "uint8"
 
     def __init__(self) -> None:
@@ -134,7 +132,7 @@ for machine in (TestAgainstAModel, TestPrioritizedAgainstAModel):
     machine.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def filled(sampling: Sampling, windows: int = 50) -> tuple[ReplayBuffer, Model]:
+def filled(sampling: Prioritized | None, windows: int = 50) -> tuple[ReplayBuffer, Model]:
     """Return a store of streams filled differently, one of them with seams and overwritten."""
     store = make_store(CAPACITY, windows, streams=STREAMS, sampling=sampling)
     model = Model(CAPACITY, STREAMS)
@@ -172,7 +170,7 @@ def draw(store: ReplayBuffer, model: Model, batches: int) -> Counter[tuple[int, 
 
 
 def test_uniform_draws_every_window_equally_often() -> None:
-    store, model = filled(Uniform())
+    store, model = filled(None)
     allowed = model.beginnings()
     assert len(allowed) == 31
     counts = draw(store, model, 400)
@@ -311,11 +309,13 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
         store.add(Player(frame_type="float32").play(5))
 
 
-@pytest.mark.parametrize("sampling", [Uniform(), Prioritized()])
+@pytest.mark.parametrize("sampling", [None, Prioritized()])
 @pytest.mark.parametrize(
     ("capacity", "streams"), [(200_000, 16), (200_000, 1), (50_000, 1800), (1_000_000, 8)]
 )
-def test_bytes_of_a_step_at_capacity(sampling: Sampling, capacity: int, streams: int) -> None:
+def test_bytes_of_a_step_at_capacity(
+    sampling: Prioritized | None, capacity: int, streams: int
+) -> None:
     """84 x 84 grey, stacks of 4; no memory is touched here."""
     shape = BufferShape(capacity, streams, 32, 4, 4, (84, 84))
     needed = bytes_needed(shape, isinstance(sampling, Prioritized))
@@ -334,7 +334,7 @@ def test_bytes_of_vectors() -> None:
     """10 steps and a stack of 1 of each of 2 games, 4 numbers of 4 bytes and 43 bytes for each."""
     shape = BufferShape(20, 2, 8, 4, 1, (1, 4), "float32")
     assert bytes_needed(shape, prioritized=False) == 2 * 11 * (4 * 4 + 43)
-    assert memory_of(ReplayBuffer(shape, Uniform(), RateLimiter(1))) == 1298
+    assert memory_of(ReplayBuffer(shape, None, RateLimiter(1))) == 1298
 
 
 def test_sums_after_100_000_updates_are_those_of_brute_force() -> None:

@@ -14,11 +14,13 @@ from safetensors.numpy import load_file
 
 from colobus.core.errors import CannotWrite, ColobusError
 from colobus.roles.replay.buffer import ReplayBuffer
-from colobus.roles.replay.sampling import Prioritized, RateLimiter, Sampling, Uniform
+from colobus.roles.replay.sampling import Prioritized, RateLimiter
 from helpers.streams import BY_ERROR, LENGTH, STACK, Player, make_store
 
 
-def store_of(sampling: Sampling, seed: int = 1, windows: int = 8, **others: str) -> ReplayBuffer:
+def store_of(
+    sampling: Prioritized | None, seed: int = 1, windows: int = 8, **others: str
+) -> ReplayBuffer:
     limiter = RateLimiter(minimum=20, ratio=0.5, tolerance=40, trajectory=40, batch=8)
     return make_store(120, windows, LENGTH, 4, sampling, limiter, seed=seed, **others)
 
@@ -51,9 +53,9 @@ def files(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("frames", ["uint8", "float32"])
 @pytest.mark.parametrize("rounds", [0, 3, 25])
-@pytest.mark.parametrize("sampling", [Uniform(), BY_ERROR])
+@pytest.mark.parametrize("sampling", [None, BY_ERROR])
 def test_after_loading_all_goes_on_alike(
-    tmp_path: Path, sampling: Sampling, rounds: int, frames: str
+    tmp_path: Path, sampling: Prioritized | None, rounds: int, frames: str
 ) -> None:
     first, actors = store_of(sampling, frame_type=frames), players(frame_type=frames)
     go_on([first], actors, rounds)
@@ -116,7 +118,7 @@ def test_a_full_disk_is_one_line_and_the_older_save_stays(tmp_path: Path) -> Non
 
 
 def test_what_is_renamed_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = store_of(Uniform())
+    store = store_of(None)
     store.add(Player().play(7))
     events = []
     real = os.fsync
@@ -158,7 +160,7 @@ def test_a_damaged_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_replay_of_other_settings_is_refused_by_both_numbers(tmp_path: Path) -> None:
-    store_of(Uniform()).save(tmp_path)
+    store_of(None).save(tmp_path)
     with pytest.raises(ColobusError, match="has steps per game 30, this run has 50; resume with"):
         make_store(200, streams=4).load(tmp_path)
     with pytest.raises(ColobusError, match="has window 4, this run has 5; resume with"):

@@ -19,8 +19,6 @@ from colobus.roles.replay.joined import SHARD_BITS, ShardedReplay
 from colobus.roles.replay.sampling import (
     Prioritized,
     RateLimiter,
-    Sampling,
-    Uniform,
 )
 from colobus.roles.update_schedule import UpdateSchedule
 from colobus.runtime.threads import Threads
@@ -28,7 +26,7 @@ from helpers.streams import BY_ERROR, Player, make_store
 from helpers.waiting import on_a_thread
 
 
-def several(sampling: Sampling, steps: Sequence[int]) -> list[ReplayBuffer]:
+def several(sampling: Prioritized | None, steps: Sequence[int]) -> list[ReplayBuffer]:
     """Return stores with so many steps each."""
     stores = []
     for index, length in enumerate(steps):
@@ -57,7 +55,7 @@ def test_a_replay_is_sampled_by_its_share_of_the_priorities() -> None:
 
 def test_a_view_that_ends_leaves_the_replays_open() -> None:
     """A learner that begins again closes all roles of its process, but the stores are elsewhere."""
-    stores = several(Uniform(), [20, 20])
+    stores = several(None, [20, 20])
     view = ShardedReplay(stores, seed=1, client=0, patience=0)
     assert not Threads({"stores": view, "store": stores[0]}).stop()
     with pytest.raises(Closed):

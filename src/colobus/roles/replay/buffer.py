@@ -40,7 +40,6 @@ from colobus.roles.replay.sampling import (
     Priorities,
     Prioritized,
     RateLimiter,
-    Sampling,
     importance_weights,
 )
 
@@ -202,7 +201,7 @@ class ReplayBuffer(Closable):
 
     Args:
         shape: what is kept, and what a batch holds.
-        sampling: uniform, or by priority.
+        sampling: by priority; None: each window with the same probability.
         limiter: when actors may add and learners may sample.
         patience: seconds that `sample` and `wait_for_room` wait before they raise `Deadline`
             (0: they never wait).
@@ -216,7 +215,7 @@ class ReplayBuffer(Closable):
     def __init__(
         self,
         shape: BufferShape,
-        sampling: Sampling,
+        sampling: Prioritized | None,
         limiter: RateLimiter,
         patience: float = 600.0,
         seed: int = 1,
@@ -225,11 +224,8 @@ class ReplayBuffer(Closable):
         super().__init__(patience)
         self._shape, self._limiter = shape, limiter
         self._rings = FrameRings(shape)
-        self._sampling = sampling
         self._priorities = (
-            Priorities(self._rings.places, shape.windows, sampling)
-            if isinstance(sampling, Prioritized)
-            else None
+            None if sampling is None else Priorities(self._rings.places, shape.windows, sampling)
         )
         self._random = np.random.default_rng(sequence(seed, "store", index))
         self._fresh = 0  # steps added since the sample before
@@ -410,15 +406,15 @@ class ReplayBuffer(Closable):
 
     def _weights(self, priorities: Doubles | None, mask: Bools, added: float) -> Floats:
         """Return importance weights float32[N] of windows with a mask bool[N, T]."""
-        if priorities is None or not isinstance(self._sampling, Prioritized):
+        if priorities is None or self._priorities is None:
             return np.ones(len(mask), dtype=np.float32)
         used = mask[:, :1] if self._shape.first_only else mask
         counts = np.asarray(used.any(axis=1))
-        return importance_weights(priorities, counts, self._sampling.exponent(added))
+        return importance_weights(priorities, counts, self._priorities.sampling.exponent(added))
 
     def _layout(self) -> State:
         """Return what a saved buffer must have in common with this one."""
-        shape, sampling = self._shape, self._sampling
+        shape, priorities = self._shape, self._priorities
         return {
             "steps per game": self._rings.kept,
             "games": shape.streams,
@@ -426,7 +422,7 @@ class ReplayBuffer(Closable):
             "stack": shape.stack,
             "frame": list(shape.frame_shape),
             "frame type": shape.frame_type,
-            "alpha": sampling.alpha if isinstance(sampling, Prioritized) else None,
+            "alpha": None if priorities is None else priorities.sampling.alpha,
         }
 
     def _contents(self) -> Contents:

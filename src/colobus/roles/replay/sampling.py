@@ -167,11 +167,6 @@ SMALL = 1e-6
 
 
 @dataclass(frozen=True)
-class Uniform:
-    """Sample every window with the same probability."""
-
-
-@dataclass(frozen=True)
 class Prioritized:
     """Sample windows by their priorities.
 
@@ -195,9 +190,6 @@ class Prioritized:
         return self.beta + done * (self.beta_end - self.beta)
 
 
-Sampling = Uniform | Prioritized
-
-
 class Priorities:
     """The priorities of ``places`` places of a buffer, 0 where no window can begin.
 
@@ -208,17 +200,16 @@ class Priorities:
     """
 
     def __init__(self, places: int, count: int, sampling: Prioritized) -> None:
-        self.tree = SumTree(places)
+        self.tree, self.sampling = SumTree(places), sampling
         self._count, self._parts = count, np.arange(count)
         self.largest = 1.0
-        self._alpha = sampling.alpha
 
     def append(self, appended: Appended) -> None:
         """Forget the steps that are gone; give new windows the largest priority so far."""
         if len(appended.closed):
             self.tree.set(appended.closed, 0.0)
         if len(appended.opened):
-            self.tree.set(appended.opened, self.largest**self._alpha)
+            self.tree.set(appended.opened, self.largest**self.sampling.alpha)
 
     def draw(self, random: np.random.Generator) -> tuple[Ints, Doubles]:
         """Return keys int64[count] and their priorities float64[count], to the power of alpha.
@@ -242,7 +233,7 @@ class Priorities:
         if not (least >= 0.0 and most < float("inf")):
             raise ValueError(f"priorities from {least} to {most}: must be finite and at least 0")
         self.largest = max(self.largest, most + SMALL)
-        self.tree.set(keys, (priorities + SMALL) ** self._alpha)
+        self.tree.set(keys, (priorities + SMALL) ** self.sampling.alpha)
 
 
 def importance_weights(priorities: Doubles, counts: Bools, exponent: float) -> Floats:
