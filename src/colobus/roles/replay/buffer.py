@@ -15,8 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -28,14 +26,8 @@ from colobus.core.errors import CannotWrite, Closed, ColobusError
 from colobus.core.files import flush_to_disk, open_regular
 from colobus.core.seeding import sequence
 from colobus.core.timing import Closable
-from colobus.core.types import Batch, Bools, Doubles, Floats, Ints, State, Trajectory
-from colobus.roles.replay.frame_ring import (
-    BufferShape,
-    FrameRings,
-    Stream,
-    batch_of_windows,
-    mask_after_end,
-)
+from colobus.core.types import Batch, Bools, Doubles, Ints, State, Trajectory
+from colobus.roles.replay.frame_ring import BufferShape, FrameRings, mask_after_end
 from colobus.roles.replay.sampling import (
     Priorities,
     Prioritized,
@@ -140,23 +132,6 @@ def read_arrays(path: Path, into: Contents) -> None:
                 )
             file.seek(begin + entry["data_offsets"][0])
             file.readinto(array.reshape(-1).view(np.uint8).data)
-
-
-def streams_to(streams: Mapping[tuple[int, int], Stream]) -> list[State]:
-    """Return streams as JSON values."""
-    return [
-        {"actor": actor, "game": game, "index": s.index, "head": s.head, "round": s.round}
-        | {"spans": list(s.spans)}
-        for (actor, game), s in streams.items()
-    ]
-
-
-def streams_from(saved: list[State]) -> dict[tuple[int, int], Stream]:
-    """Return what `streams_to` was given."""
-    return {
-        (s["actor"], s["game"]): Stream(s["index"], s["head"], s["round"], deque(s["spans"]))
-        for s in saved
-    }
 
 
 def _header(arrays: Contents, about: State, checksum: str) -> bytes:
@@ -297,14 +272,15 @@ class ReplayBuffer(Closable):
                 patience,
             )
             keys, priorities = self._draw()
-            windows = self._rings.gather(keys)
             fresh, self._fresh = self._fresh, 0
+            batch = self._rings.gather(keys, fresh)
             added = self._limiter.added - self._loaded + self._missed
             self._limiter.sampled += len(keys)
             self._changed.notify_all()  # actors may add now
-        mask_after_end(windows)
-        weights = self._weights(priorities, windows.mask, added)
-        return batch_of_windows(windows, keys, weights, fresh)
+        mask_after_end(batch)
+        if priorities is None:
+            return batch
+        return batch._replace(weights=self._weights(priorities, batch.mask.numpy(), added))
 
     def update(
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
@@ -343,7 +319,7 @@ class ReplayBuffer(Closable):
         with self._changed:
             about = {
                 "layout": self._layout(),
-                "streams": streams_to(self._rings.streams),
+                "streams": self._rings.streams_saved(),
                 "added": self._limiter.added,
                 "sampled": self._limiter.sampled,
                 "fresh": self._fresh,
@@ -377,7 +353,7 @@ class ReplayBuffer(Closable):
                     "resume with the settings of the run that saved it"
                 )
         with self._changed:
-            self._rings.restore(streams_from(about["streams"]))
+            self._rings.restore(about["streams"])
             if self._priorities is not None:
                 self._priorities.tree.weights[:] = 0.0
             read_arrays(path, self._contents())
@@ -404,13 +380,13 @@ class ReplayBuffer(Closable):
             return self._priorities.draw(self._random)
         return self._rings.draw(self._shape.windows, self._random), None
 
-    def _weights(self, priorities: Doubles | None, mask: Bools, added: float) -> Floats:
+    def _weights(self, priorities: Doubles, mask: Bools, added: float) -> torch.Tensor:
         """Return importance weights float32[N] of windows with a mask bool[N, T]."""
-        if priorities is None or self._priorities is None:
-            return np.ones(len(mask), dtype=np.float32)
+        assert self._priorities is not None
         used = mask[:, :1] if self._shape.first_only else mask
         counts = np.asarray(used.any(axis=1))
-        return importance_weights(priorities, counts, self._priorities.sampling.exponent(added))
+        exponent = self._priorities.sampling.exponent(added)
+        return torch.from_numpy(importance_weights(priorities, counts, exponent))
 
     def _layout(self) -> State:
         """Return what a saved buffer must have in common with this one."""

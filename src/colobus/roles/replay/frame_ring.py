@@ -20,7 +20,10 @@ import numpy as np
 import torch
 
 from colobus.core.errors import ColobusError
-from colobus.core.types import Batch, Bools, Floats, Frames, Ints, Trajectory
+from colobus.core.types import Batch, Bools, Floats, Frames, Ints, State, Trajectory
+
+PER_STEP = ("actions", "rewards", "log_probs", "terminated", "truncated", "mask")
+"""The fields of a trajectory, and of a batch, with one value for each step."""
 
 
 class Steps(NamedTuple):
@@ -50,7 +53,7 @@ class Steps(NamedTuple):
         places = places[:, :-1]
         self.generations[places] = generations[:, :-1]
         self.versions[places] = trajectory.version.number
-        for name in ("actions", "rewards", "log_probs", "terminated", "truncated", "mask"):
+        for name in PER_STEP:
             getattr(self, name)[places] = getattr(trajectory, name)
 
 
@@ -73,49 +76,13 @@ STEP_BYTES = no_steps(1).nbytes
 """Bytes of one step."""
 
 
-class Windows(NamedTuple):
-    """``N`` windows of ``T`` steps; copies, with stacks of ``K`` frames."""
-
-    frames: Frames  # [N, T + K, H, W]
-    ages: Ints  # int64[N, T + 1]
-    actions: Ints  # int64[N, T]
-    rewards: Floats  # float32[N, T]
-    terminated: Bools  # bool[N, T]
-    truncated: Bools  # bool[N, T]
-    mask: Bools  # bool[N, T]
-    log_probs: Floats  # float32[N, T]
-    versions: Ints  # int64[N]: of the first step
-    generations: Ints  # int64[N]: of the first step
-
-
-def mask_after_end(windows: Windows) -> None:
+def mask_after_end(batch: Batch) -> None:
     """Set the mask of all steps after the first end of an episode in each window to False."""
-    mask = windows.mask
+    mask = batch.mask.numpy()
     if mask.shape[1] > 1:
-        over = windows.terminated | windows.truncated | (windows.ages[:, 1:] == 0)
+        began = batch.ages.numpy()[:, 1:] == 0
+        over = batch.terminated.numpy() | batch.truncated.numpy() | began
         mask[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]
-
-
-def batch_of_windows(windows: Windows, keys: Ints, weights: Floats, fresh: int) -> Batch:
-    """Return a batch that takes over the arrays of the windows.
-
-    Args:
-        windows: with their masks set (`mask_after_end`).
-        keys: int64[N], where the windows begin.
-        weights: float32[N], importance weights.
-        fresh: environment steps added since the sample before.
-    """
-    tensor = torch.from_numpy
-    return Batch(
-        **dict(zip(Windows._fields, map(tensor, windows), strict=True)),
-        independent=tensor(np.ones(len(keys), dtype=np.bool_)),
-        state=tensor(np.empty((len(keys), 0), dtype=np.float32)),
-        keys=tensor(keys),
-        weights=tensor(weights),
-        replayed=tensor(np.zeros(len(keys), dtype=np.bool_)),
-        fresh=tensor(np.array(fresh)),  # torch's own constructor takes many times as long
-        uses=tensor(np.array(0)),
-    )
 
 
 @dataclass(frozen=True)
@@ -270,25 +237,33 @@ class FrameRings:
         keys: Ints = bases[span] + (drawn + shifts[span]) % self.slots
         return keys
 
-    def gather(self, keys: Ints) -> Windows:
-        """Return copies of the windows that begin at ``keys`` int64[N]."""
+    def gather(self, keys: Ints, fresh: int) -> Batch:
+        """Return copies of the windows that begin at ``keys`` int64[N], with weights of 1.
+
+        Args:
+            keys: of a draw; the batch takes the array over.
+            fresh: environment steps added since the sample before.
+        """
         places = keys[:, None] + self._offsets
         place = keys % self.slots
         if place.max() > self.slots - len(self._offsets):  # a few go around the end of a ring
             places -= self.slots * (place[:, None] + self._offsets >= self.slots)
-        of, steps = places[:, : self.length], self.steps
+        of, steps, count = places[:, : self.length], self.steps, len(keys)
         frames = self.frames.take(places, axis=0, mode="clip")  # "raise" is slower
-        return Windows(
-            frames=frames.reshape(*places.shape, *self.frame_shape),
-            ages=steps.ages.take(places[:, : self.length + 1]),
-            actions=steps.actions.take(of),
-            rewards=steps.rewards.take(of),
-            terminated=steps.terminated.take(of),
-            truncated=steps.truncated.take(of),
-            mask=steps.mask.take(of),
-            log_probs=steps.log_probs.take(of),
-            versions=steps.versions.take(keys),
-            generations=steps.generations.take(keys),
+        tensor = torch.from_numpy  # torch's own constructors take many times as long
+        return Batch(
+            frames=tensor(frames.reshape(*places.shape, *self.frame_shape)),
+            ages=tensor(steps.ages.take(places[:, : self.length + 1])),
+            **{name: tensor(getattr(steps, name).take(of)) for name in PER_STEP},
+            independent=tensor(np.ones(count, dtype=np.bool_)),
+            state=tensor(np.empty((count, 0), dtype=np.float32)),
+            versions=tensor(steps.versions.take(keys)),
+            keys=tensor(keys),
+            generations=tensor(steps.generations.take(keys)),
+            weights=tensor(np.ones(count, dtype=np.float32)),
+            replayed=tensor(np.zeros(count, dtype=np.bool_)),
+            fresh=tensor(np.array(fresh)),
+            uses=tensor(np.array(0)),
         )
 
     def used(self, stream: Stream) -> slice:
@@ -296,9 +271,19 @@ class FrameRings:
         begin = stream.index * self.slots
         return slice(begin, begin + min(stream.head + self.stack, self.slots))
 
-    def restore(self, streams: dict[tuple[int, int], Stream]) -> None:
-        """Restore the streams; the caller writes their frames and steps afterwards."""
-        self.streams = streams
+    def streams_saved(self) -> list[State]:
+        """Return the streams as JSON values."""
+        return [
+            {"actor": actor, "game": game, **vars(stream), "spans": list(stream.spans)}
+            for (actor, game), stream in self.streams.items()
+        ]
+
+    def restore(self, saved: list[State]) -> None:
+        """Take over `streams_saved`; the caller writes their frames and steps afterwards."""
+        self.streams = {
+            (s["actor"], s["game"]): Stream(s["index"], s["head"], s["round"], deque(s["spans"]))
+            for s in saved
+        }
         self._beginnings = None
 
     def _check(self, trajectory: Trajectory) -> None:
