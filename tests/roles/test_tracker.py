@@ -20,7 +20,15 @@ from colobus.core.files import read_lines
 from colobus.core.types import Episode, Params, Traffic, Update, Version
 from colobus.nets.observations import SHOWN
 from colobus.ops.flat import Layout
-from colobus.roles.tracker import RunFacts, StopRule, Tracker, TrackerSettings, picture
+from colobus.roles.tracker import (
+    Exactly,
+    Resume,
+    RunFacts,
+    StopRule,
+    Tracker,
+    TrackerSettings,
+    picture,
+)
 from colobus.roles.tracker import tracker as tracker_module
 from colobus.roles.tracker.picture import GAP, MARGIN, Picture, draw
 from colobus.roles.tracker.tracker import StageShares
@@ -41,6 +49,7 @@ NEVER = StopRule()
 
 def make_tracker(folder: Path | None = None, stop: StopRule = NEVER, **more: Any) -> Tracker:
     files = tracker_files(folder) if folder else None
+    more["resume"] = Resume(exactly=Exactly() if more.get("every") else None)
     return Tracker(files, SETTINGS, stop, LAYOUT, {}, RunFacts(**more))
 
 

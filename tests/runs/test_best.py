@@ -153,7 +153,7 @@ def test_what_cannot_be_picked_is_one_line(run: Path) -> None:
 
 def test_the_score_of_a_checkpoint_is_that_of_the_games_around_it() -> None:
     """Games are worth their number up to 100, and nothing after that."""
-    score = Score({}, 0, by_round=False)
+    score = Score({})
     for number in range(1, 201):
         score.add([Episode(0, 0, float(number) if number <= 100 else 0.0, 1)])
         score.take(number)
@@ -171,7 +171,7 @@ def test_the_score_of_a_checkpoint_is_that_of_the_games_around_it() -> None:
 
 @pytest.mark.parametrize("last", [math.nan, math.inf, -math.inf])
 def test_a_score_that_is_no_number_is_not_the_best(last: float) -> None:
-    score = Score({}, 0, by_round=False)
+    score = Score({})
     for number in range(2 * WINDOW):
         score.add([Episode(0, 0, last, 1)])
         score.take(number)

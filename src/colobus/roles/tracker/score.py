@@ -158,19 +158,12 @@ class Score:
 
     Args:
         counters: of the checkpoint that a resumed run starts from; {} for a new run.
-        first_version: number of the version that this process began with.
-        by_round: take episodes in only when the round they ended in was learned from, and order
-            them by round and actor. The score at a version does not depend on who is faster then.
-        exactly: how a deterministic run counts (None: a version of each round, from the first).
+        exactly: in a deterministic run take episodes in only when the round they ended in was
+            learned from, and order them by round and actor. The score at a version does not depend
+            on who is faster then.
     """
 
-    def __init__(
-        self,
-        counters: Mapping[str, Any],
-        first_version: int,
-        by_round: bool,
-        exactly: Exactly | None = None,
-    ) -> None:
+    def __init__(self, counters: Mapping[str, Any], exactly: Exactly | None = None) -> None:
         self.episodes = int(counters.get("games", 0))
         self.best: float | None = counters.get("best")
         self.best_episode: float | None = counters.get("best_game")
@@ -178,7 +171,7 @@ class Score:
         self.peak: list[float] | None = counters.get("peak")
         self._marks: deque[tuple[int, Version]] = deque()  # episodes before it, and its version
         self._pending: list[Episode] = []
-        self._by_round, self._exactly = by_round, exactly or Exactly(Origin(0, first_version))
+        self._exactly = exactly
 
     @property
     def mean(self) -> float | None:
@@ -197,7 +190,7 @@ class Score:
     def take(self, version: int) -> list[Episode]:
         """Take in the episodes that belong to the versions up to this one; return them."""
         taken, self._pending = self._pending, []
-        if self._by_round:
+        if self._exactly:
             rounds = self._exactly.update_schedule.rounds(version - self._exactly.origin.version)
             self._pending = [episode for episode in taken if episode.round >= rounds]
             taken = sorted((e for e in taken if e.round < rounds), key=lambda e: (e.round, e.actor))

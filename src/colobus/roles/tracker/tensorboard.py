@@ -78,7 +78,7 @@ class TensorBoard:
                     events = SummaryWriter(str(self._folder.absolute()))
                     events.add_text("hyperparameters", table(self._settings), 0)
                 for name, value in line.items():
-                    if name not in ("steps", "version") and value is not None:
+                    if name not in NO_METRICS and value is not None:
                         events.add_scalar(name, value, line["steps"])
             if events is not None:
                 events.close()

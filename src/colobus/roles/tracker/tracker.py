@@ -107,7 +107,7 @@ class Tracker:
         self._episodes: deque[Episode] = deque(maxlen=KEPT_EPISODES)
         self._heard = 0  # episodes in all
         self._keeper, exactly = Keeper(run.resume, run.marked), run.resume.exactly
-        self._score = Score(run.counters, run.version, bool(run.every), exactly)
+        self._score = Score(run.counters, exactly)
         goes_on = exactly is not None and bool(run.resume.saved)
         self._reports = LearnerReports(
             run.learners, run.counters.get("reports") if goes_on else None
