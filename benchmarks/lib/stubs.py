@@ -100,9 +100,8 @@ class DummyPolicy(SlicedPolicy):
 
     _kept: Scores | None = None
 
-    def load(self, pulled: Pulled) -> bool:
+    def load(self, pulled: Pulled) -> None:
         """Take nothing over."""
-        return False
 
     def evaluate(self, t: int, state: torch.Tensor | None) -> Scores:
         """See `Policy`."""

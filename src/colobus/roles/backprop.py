@@ -115,9 +115,7 @@ class Backprop:
                     send(part, parts, found.weight)
                     part += 1
                 last = len(minibatches)
-        values, norm, priorities = _read(history, last, flat.values, prepared.priorities, version)
-        values["parameter_norm"] = norm
-        return Learned(values, priorities)
+        return _read(history, last, flat.values, prepared.priorities, version)
 
     def prepare(self, net: Network, batch: Batch, algorithm_state: AlgorithmState) -> Prepared:
         """Compute the targets of a batch."""
@@ -209,7 +207,7 @@ def _read(
     parameters: torch.Tensor,
     priorities: torch.Tensor | None,
     version: Version,
-) -> tuple[dict[str, float], float, torch.Tensor | None]:
+) -> Learned:
     """Read everything that the host wants to know of a round, in one copy.
 
     Args:
@@ -220,7 +218,7 @@ def _read(
         version: of the parameters that the round began with.
 
     Returns:
-        The mean of each scalar over the last epoch (of ``…_max`` the largest), the norm of the
+        The mean of each scalar over the last epoch (of ``…_max`` the largest) and the norm of the
         parameters, and the priorities.
 
     Raises:
@@ -240,7 +238,8 @@ def _read(
         name: largest if name.endswith("_max") else mean
         for name, mean, largest in zip(names, means, most, strict=True)
     }
-    return values, norm, None if priorities is None else read[2 * count + 2 :]
+    values["parameter_norm"] = norm
+    return Learned(values, None if priorities is None else read[2 * count + 2 :])
 
 
 def _refuse(history: list[Found], version: Version) -> None:

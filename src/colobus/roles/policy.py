@@ -53,15 +53,14 @@ class Policy(ABC):
         """Return those of the sources, one for each slice, that have parameters for acting."""
         return self._layout.owners(sources, self._parameters)
 
-    def load(self, pulled: Pulled) -> bool:
-        """Take over parameters; return False if they are of the version that is there already."""
+    def load(self, pulled: Pulled) -> None:
+        """Take over parameters, unless they are of the version that is there already."""
         if pulled.version == self._version:
-            return False
+            return
         vector = pulled.vector.to(self.device)
         for name, view in self._layout.views(vector, self._parameters):
             self._parameters[name].copy_(view)  # converts to the dtype of the copy
         self._version = pulled.version
-        return True
 
     @abstractmethod
     def begin(self, frames: Frames, ages: Ints, length: int) -> None:
