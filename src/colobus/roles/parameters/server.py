@@ -107,7 +107,7 @@ class ParameterServer:
         scales: torch.Tensor | None = None,
     ) -> None:
         settings, state = settings or ServerSettings(), state or {}
-        self.name = settings.name
+        self._settings, self.name = settings, settings.name
         self.values = values
         self.optimizer = Optimizer(values, optimizer, scales)
         self._load(state)
@@ -119,7 +119,6 @@ class ParameterServer:
         self._waiting: dict[int, Gradient] = {}  # by learner, of the current version and part
         self._taken: dict[int, tuple[Version, int]] = {}  # newest that was accepted, by learner
         params = Params(version, on_host(values))
-        self._saves_previous = settings.previous
         self._previous: Params | None = None
         if settings.previous and PREVIOUS in state:
             before = version._replace(number=version.number - 1)
@@ -127,7 +126,6 @@ class ParameterServer:
         self._snapshots = PublishedParameters(
             params, patience=settings.patience, before=self._previous
         )
-        self._settings = settings
         self._target = self._first_target(state)
         self._kept: tuple[Params, OptimizerState] | None = None
         self._lock, self.clock = Condition(), Clock()
@@ -160,10 +158,7 @@ class ParameterServer:
         return Exchanged(self.push(gradient), self.pull(at_least))
 
     def pull(self, at_least: Version = ANY, exactly: bool = False) -> Params:
-        """Wait until the newest snapshot has at least the version ``at_least``, and return it.
-
-        With ``exactly``, return the snapshot of that very version if it is still kept, else
-        the newest.
+        """Wait for a snapshot and return it; see `PublishedParameters.pull`.
 
         Raises:
             Deadline: if it took longer than ``patience``; the message names the learners whose
@@ -253,7 +248,7 @@ class ParameterServer:
         """Return the parameters and the optimizer's state before the first step of a round."""
         newest = self._snapshots.newest
         values = newest.values if newest.version == self._version else self.values.clone()
-        return values, {name: tensor.clone() for name, tensor in self.optimizer.state().items()}
+        return values, self._copy()
 
     def _copy(self) -> OptimizerState:
         copy = {name: tensor.clone() for name, tensor in self.optimizer.state().items()}
@@ -302,7 +297,7 @@ class ParameterServer:
         if not (copied or kept or told):
             return
         params = Params(self._version, on_host(self.values))
-        if self._saves_previous:
+        if settings.previous:
             self._previous = self._snapshots.newest
         if copied:
             self._target = self._next_target(params)
