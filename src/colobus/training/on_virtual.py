@@ -141,8 +141,8 @@ class Costs:
         return draw
 
 
-def said_costs(text: str) -> Draw:
-    """Return what stages cost that are said by hand, such as ``learn=50ms,emulate=1ms``.
+def said_costs(text: str) -> Costs:
+    """Return the costs of stages that are said by hand, such as ``learn=50ms,emulate=1ms``.
 
     Raises:
         ColobusError: if it says something else.
@@ -156,8 +156,8 @@ def said_costs(text: str) -> Draw:
                 f"--costs {word[:40]}: must be a file of colobus bench --costs, or such as "
                 "learn=50ms,emulate=1ms"
             )
-        found[stage.strip()] = float(match[1]) * UNITS[match[2]]
-    return lambda _role, stage, _chance: found.get(stage, 0.0)
+        found[stage.strip()] = [float(match[1]) * UNITS[match[2]]] * 2
+    return Costs(points=({"repetition": 0, "games": 1, "datapoints": 1, "stages": found},))
 
 
 def measured_with(experiment: Experiment) -> dict[str, Any]:
@@ -204,6 +204,7 @@ class OnVirtual(Launcher):
 
     def __init__(self, cluster: Cluster | Hosts | None = None) -> None:
         self._hosts = cluster if isinstance(cluster, Hosts) else Hosts()
+        self._costs = Costs()
         self.world: World | None = None
 
     def check(self, experiment: Experiment, devices: Devices, resumed: bool = False) -> Placement:
@@ -214,7 +215,8 @@ class OnVirtual(Launcher):
                 group, which processes do without a runtime.
         """
         bytes_a_second(self._hosts.link)
-        self._costs(experiment)
+        said = self._hosts.costs
+        self._costs = said_costs(said) if "=" in said else read_costs(said, experiment, "PRESET")
         if experiment.shape.topology.replicas > 1:
             raise ColobusError("--reduce group with --on virtual: not simulated; leave one out")
         return super().check(experiment, devices, resumed)
@@ -226,8 +228,7 @@ class OnVirtual(Launcher):
     def join(self, experiment: Experiment, stack: ExitStack, log: Log) -> None:
         """Have simulated time pass until the stack is left."""
         self._draws: list[Draw] = []
-        costs = self._costs(experiment)
-        calls = costs.of_calls() if isinstance(costs, Costs) else Calls()
+        calls = self._costs.of_calls()
         self.world = World(lambda *what: self._draws[0](*what), calls, experiment.seed)
         stack.enter_context(passing(self.world))
 
@@ -236,18 +237,9 @@ class OnVirtual(Launcher):
         assert self.world is not None
         experiment, began = plan.experiment, self.world.now()
         graph = plan.graph(began=began, spread=True)
-        costs = self._costs(experiment)
-        self._draws = [
-            costs.draw(experiment, parameters_of(graph)) if isinstance(costs, Costs) else costs
-        ]
+        self._draws = [self._costs.draw(experiment, parameters_of(graph))]
         events, deadline = Events(plan.folder / EVENTS, began), experiment.shape.deadline
         return graph, simulated(graph, self.world, self._hosts, deadline, plan.log, events)
-
-    def _costs(self, experiment: Experiment) -> Costs | Draw:
-        said = self._hosts.costs
-        if "=" in said:
-            return said_costs(said)
-        return read_costs(said, experiment, "PRESET")
 
 
 def simulated(graph: RoleGraph, world: World, hosts: Hosts, *how: Any) -> Virtual:
