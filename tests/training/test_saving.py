@@ -18,7 +18,7 @@ from colobus.core.checkpoint import list_checkpoints
 from colobus.core.errors import CannotWrite, ColobusError, Lost
 from colobus.core.types import Gradient, Version
 from colobus.experiment.presets import PRESETS
-from colobus.experiment.settings import Experiment
+from colobus.experiment.settings import Experiment, Shape
 from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.replay.buffer import write_arrays
 from colobus.roles.tracker import Status, StopRule
@@ -74,8 +74,9 @@ class Scene:
         ]
         self.tracker = stand_in(Tracker())
         self.lines: list[str] = []
+        experiment = Experiment(algorithm=ALGORITHM, shape=Shape(asynchronous=mixed))
         self.saver = SliceSaver(
-            self.servers, LEARNERS, self.tracker, ALGORITHM, FIRST, mixed, self.lines.append
+            self.servers, LEARNERS, self.tracker, experiment, FIRST, self.lines.append
         )
 
     def numbers(self) -> list[list[int]]:

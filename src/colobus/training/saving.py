@@ -31,9 +31,9 @@ from colobus.roles.learner import Learner
 from colobus.roles.parameters.server import OptimizerState, ParameterServer
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.in_rounds import BufferInRounds, folder_of
-from colobus.roles.schedule import ENDLESS, annealed
+from colobus.roles.schedule import annealed
 from colobus.roles.snapshot import WRONG
-from colobus.roles.tracker import Status, StopRule, Tracker
+from colobus.roles.tracker import Status, Tracker
 from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
 from colobus.runs.folder import BUFFERS, EPISODES, METRICS
 from colobus.runtime.api import Runtime
@@ -78,11 +78,9 @@ class SliceSaver:
     servers: Sequence[ParameterServer]  # in the order of their slices
     learners: Sequence[str]  # their names; the last save waits for them
     tracker: Tracker  # writes the checkpoints
-    algorithm: Algorithm  # whose state is computed from the steps
+    experiment: Experiment  # in asynchronous runs the servers' versions may differ
     saved: Version  # the newest that is not to be saved: at first that at the start of the run
-    mixed: bool  # whether the servers' versions may differ (asynchronous runs)
     log: Callable[[str], None]  # called with a line if the newest version cannot be saved
-    stop: StopRule = ENDLESS  # of the run, as in `Schedule`
 
     def look(self) -> None:
         """Save the copies that the servers keep, if a checkpoint is due and they match."""
@@ -99,7 +97,7 @@ class SliceSaver:
         versions = [params.version for params, _ in slices]
         if not all(bool(params.values.isfinite().all()) for params, _ in slices):
             return False
-        if len(set(versions)) == 1 or self.mixed:
+        if len(set(versions)) == 1 or self.experiment.shape.asynchronous:
             if max(versions) > self.saved:
                 self._save(slices)
             return True
@@ -119,13 +117,14 @@ class SliceSaver:
         version = max(params.version for params, _ in slices)
         steps = self.tracker.steps_at(version.number)
         steps = self.tracker.status().steps if steps is None else steps
-        used = self.stop.used(steps, self.tracker.status().seconds)
+        algorithm = self.experiment.algorithm
+        used = self.experiment.stop.used(steps, self.tracker.status().seconds)
         self.tracker.checkpoint(
             [params for params, _ in slices],
             [optimizer for _, optimizer in slices],
-            aux_at(self.algorithm, annealed(self.algorithm, used, steps)),
+            aux_at(algorithm, annealed(algorithm, used, steps)),
             steps,
-            mixed=self.mixed,
+            mixed=self.experiment.shape.asynchronous,
         )
         self.saved = version
 
@@ -144,16 +143,8 @@ def saver_of(
     learners, roles = graph.names("learner"), runtime.roles
     if not experiment.shape.topology.remote_servers:
         return LearnerSaver(roles[learners[0]], learners[0])
-    return SliceSaver(
-        [roles[name] for name in graph.names("server")],
-        learners,
-        roles["tracker"],
-        experiment.algorithm,
-        first,
-        experiment.shape.asynchronous,
-        log,
-        experiment.stop,
-    )
+    servers = [roles[name] for name in graph.names("server")]
+    return SliceSaver(servers, learners, roles["tracker"], experiment, first, log)
 
 
 def save_last(
