@@ -55,9 +55,8 @@ class SidecarProcesses:
 
     def __post_init__(self) -> None:
         self._children: list[_Child | _Away] = []
-        self._idle: list[str] = []  # names of those that ended without a result
+        self._ended: list[_Child | _Away] = []
         self._none = True  # there was no checkpoint for them
-        self._names: list[str] = []  # of all that there were
 
     def __enter__(self) -> SidecarProcesses:
         try:
@@ -83,15 +82,13 @@ class SidecarProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        children, self._children = self._children, []
+        self._ended, self._children = self._children, []
         self._none = not list_checkpoints(self.run / CHECKPOINTS)
-        for child in children:
+        for child in self._ended:
             child.stop()
         end = time.monotonic() + END_SECONDS
-        for child in children:
+        for child in self._ended:
             child.end(max(end - time.monotonic(), 0.0))
-        self._names = [child.name for child in children]
-        self._idle = [child.name for child in children if not (child.results or child.told)]
 
     def dead(self) -> str:
         """Return a line about a process that ended too early, once for each process, or ""."""
@@ -101,15 +98,16 @@ class SidecarProcesses:
         """Return a line about each process that ended without a result, after the run's end."""
         if not list_checkpoints(self.run / CHECKPOINTS):
             return []
-        if self.wanted.every and self._names:
+        if self.wanted.every and self._ended:
             again = f"{program()} follow {self.run} --once --every"
-            only = "" if len(self._names) > 1 else f" {ONLY[self._names[0]]}"
+            only = "" if len(self._ended) > 1 else f" {ONLY[self._ended[0].name]}"
             return [f"checkpoints that were not evaluated or filmed yet are by: {again}{only}"]
         why = "there was no checkpoint" if self._none else "it was not done with one"
         return [
-            f"the {name} has nothing to show: {why} before the end of the run; for the last "
-            f"checkpoint: {program()} follow {self.run} --once {ONLY[name]}"
-            for name in self._idle
+            f"the {child.name} has nothing to show: {why} before the end of the run; for the last "
+            f"checkpoint: {program()} follow {self.run} --once {ONLY[child.name]}"
+            for child in self._ended
+            if not (child.results or child.told)
         ]
 
 
