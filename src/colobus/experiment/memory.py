@@ -11,7 +11,7 @@ import torch
 from colobus.core.errors import ColobusError
 from colobus.envs.make import agents, frame_shape, frame_type, is_atari, masks, planes
 from colobus.experiment.settings import Experiment
-from colobus.nets.network import InputStatistics, Network
+from colobus.nets.network import InputStatistics, Network, Precision
 from colobus.ops.flat import ALIGN, Layout
 from colobus.ops.optimizers import RULES
 from colobus.roles.parameters.published import KEPT
@@ -283,22 +283,30 @@ def _check_gpu(parts: dict[str, int], device: torch.device) -> None:
         )
 
 
+def network_of(
+    experiment: Experiment, statistics: InputStatistics, actions: int, precision: Precision
+) -> Network:
+    """Return a network with the settings of an experiment, for so many actions."""
+    return Network(
+        experiment.network,
+        statistics.mean.shape,
+        partial(experiment.algorithm.heads, actions),
+        statistics,
+        precision,
+        planes=planes(experiment.games),
+        masks=masks(experiment.games),
+        agents=agents(experiment.games),
+    )
+
+
 def imagined_network(experiment: Experiment) -> Network:
     """Return the network without memory for its parameters, to ask for shapes."""
-    shape = frame_shape(experiment.games)
-    flat = np.ones(shape, dtype=np.float32)
-    wanted = experiment.network.precision
-    with torch.device("meta"):
-        return Network(
-            replace(experiment.network, conv_init="uniform", fc_init="uniform"),
-            shape,
-            partial(experiment.algorithm.heads, 18),  # actions of an Atari game at most
-            InputStatistics(flat, flat),
-            "float32" if wanted == "auto" else wanted,
-            planes=planes(experiment.games),
-            masks=masks(experiment.games),
-            agents=agents(experiment.games),
-        )
+    flat = np.ones(frame_shape(experiment.games), dtype=np.float32)
+    network = replace(experiment.network, conv_init="uniform", fc_init="uniform")
+    precision = "float32" if network.precision == "auto" else network.precision
+    with torch.device("meta"):  # 18 are the actions of an Atari game at most
+        imagined = replace(experiment, network=network)
+        return network_of(imagined, InputStatistics(flat, flat), 18, precision)
 
 
 def memory(experiment: Experiment, net: Network) -> dict[str, int]:

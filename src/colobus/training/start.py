@@ -25,7 +25,6 @@ from colobus.envs.frames import random_actions
 from colobus.envs.make import (
     MakeGames,
     action_names,
-    agents,
     frame_shape,
     is_gym,
     is_known,
@@ -35,6 +34,7 @@ from colobus.envs.make import (
     planes,
 )
 from colobus.experiment.check import differing_for_good
+from colobus.experiment.memory import network_of
 from colobus.experiment.settings import Experiment, Shape
 from colobus.nets.network import (
     FLOOR,
@@ -471,13 +471,4 @@ def make_network(experiment: Experiment, start: Start) -> Network:
     """Return the network with initial weights drawn from the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(sequence(experiment.seed, "network").generate_state(1)[0]))
-        return Network(
-            experiment.network,
-            start.statistics.mean.shape,
-            partial(experiment.algorithm.heads, start.actions),
-            start.statistics,
-            start.precision,
-            planes=planes(experiment.games),
-            masks=masks(experiment.games),
-            agents=agents(experiment.games),
-        )
+        return network_of(experiment, start.statistics, start.actions, start.precision)
