@@ -153,10 +153,9 @@ def train(
         env = env if make_env is None else name_of(make_env)
         begun = _new(what, env, from_run, name, wanted, log)
     gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
-    fitted = presets.with_target(with_settings(begun.base, **wanted)), cluster
+    experiment = presets.with_target(with_settings(begun.base, **wanted))
     if cores is not None:
-        fitted = _on_cores(*fitted, begun.base, cores, gpu)
-    experiment, cluster = fitted
+        experiment, cluster = _on_cores(experiment, cluster, begun.base, cores, gpu)
     if resume is None:
         usual = last_like(begun.name, experiment) if resume_or_start else free_folder(begun.name)
         begun = replace(begun, folder=usual if out is None else Path(out))
