@@ -28,12 +28,12 @@ from colobus.roles.policy import make_policy
 from colobus.roles.replay.api import ReplayReader, ReplayWriter
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.minibatch_buffer import MinibatchBuffer
-from colobus.roles.replay.queue import ReplayMix, Selector, TrajectoryQueue
+from colobus.roles.replay.queue import ReplayMix
 from colobus.roles.schedule import Schedule, SharedSchedule
 from colobus.roles.tracker import Exactly, Resume, RunFacts, Tracker, TrackerFiles
 from colobus.runs.folder import CHECKPOINTS, EPISODES, METRICS, RECONSTRUCTION, TENSORBOARD
 from colobus.runtime.devices import ON_CPU, Placement
-from colobus.runtime.graph import Kind, RoleGraph, part
+from colobus.runtime.graph import RoleGraph, part
 from colobus.training.saving import DETERMINISTIC_EVERY, update_schedule_of
 from colobus.training.start import Start
 
@@ -134,32 +134,7 @@ class RoleFactory:
         assert isinstance(self.flat.module, Network)
         return self.flat.module
 
-    def queue(
-        self,
-        name: str,
-        process: str,
-        selector: Selector,
-        capacity: int,
-        full: int | None,
-        kind: Kind = "replay",
-        index: int = 0,
-        in_flight: int = 0,
-    ) -> TrajectoryQueue:
-        """Add a trajectory queue, the ``index``-th (see `TrajectoryQueue` for the arguments)."""
-        return self.graph.add(
-            name,
-            kind,
-            process,
-            TrajectoryQueue,
-            selector,
-            capacity,
-            self.patience,
-            full=full,
-            in_flight=in_flight,
-            replay_mix=self._mix(index),
-        )
-
-    def _mix(self, index: int) -> ReplayMix | None:
+    def mix(self, index: int) -> ReplayMix | None:
         """Return what adds old windows to the batches of a queue; None if nothing does."""
         reuse, shape = self.experiment.reuse, self.experiment.shape
         if not reuse.replay_proportion:

@@ -215,15 +215,17 @@ def _central_queue(roles: RoleFactory, index: int, counting: bool, process: str)
     if deterministic:
         selector = Rounds(actors, index * actors, roles.first_round)
     in_flight = shape.in_flight if shape.batch else 0
-    return roles.queue(
+    return roles.graph.add(
         f"replay-{index}" if several or shape.topology.replicas > 1 else "replay",
+        "queue" if several and not deterministic else "replay",
         process,
+        TrajectoryQueue,
         selector,
-        capacity=actors * (max(shape.ahead + shape.broadcast_every - 1, in_flight) + 2),
+        actors * (max(shape.ahead + shape.broadcast_every - 1, in_flight) + 2),
+        roles.patience,
         full=None if counting else actors * max(shape.ahead, 1),
-        kind="queue" if several and not deterministic else "replay",
-        index=index,
         in_flight=in_flight,
+        replay_mix=roles.mix(index),
     )
 
 
@@ -254,9 +256,16 @@ def _queue_of_worker(roles: RoleFactory, index: int, process: str) -> Replay:
     selector: Selector = Fifo(shape.windows)
     if deterministic:
         selector = Rounds(shape.actors, index * shape.actors, roles.first_round)
-    capacity = shape.actors * (shape.ahead + shape.broadcast_every + 1) + room
-    full = None if deterministic else room
-    return roles.queue(f"replay-{index}", process, selector, capacity, full)
+    return roles.graph.add(
+        f"replay-{index}",
+        "replay",
+        process,
+        TrajectoryQueue,
+        selector,
+        shape.actors * (shape.ahead + shape.broadcast_every + 1) + room,
+        roles.patience,
+        full=None if deterministic else room,
+    )
 
 
 def add_separate(roles: RoleFactory, topology: Separate) -> None:
