@@ -7,6 +7,7 @@
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3 and 8
     python -m benchmarks.scaling speed --nodes 3 4 8               after that is committed
     python -m benchmarks.scaling measure                        the same to the score
+    python -m benchmarks.scaling speed --nodes 1 --crowd 7         what sharing two cores costs
     python -m benchmarks.scaling simulate                       real learning in simulated time
     python -m benchmarks.render pictures                        docs/pictures/nodes.png
 
@@ -353,7 +354,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=("tune", "speed", "predict", "measure", "simulate"))
     parser.add_argument("--nodes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--crowd", type=int, default=0, help="of slow hosts beside those of a run")
+    parser.add_argument("--crowd", type=int, help="slow hosts beside those of a run: rows apart")
     flags = parser.parse_args(args)
     if flags.what == "predict":
         predict()
@@ -362,10 +363,10 @@ def main(args: Sequence[str] | None = None) -> int:
         if flags.what == "tune":
             add_rows("tuning", on_virtual(COSTS), nodes, drawn(nodes), TUNING)
         else:
-            among = f" among {flags.crowd} others" if flags.crowd else ""
+            among = "" if flags.crowd is None else f" among {flags.crowd} others"
             kinds = {"speed": f"speed{among}", "measure": "measured with roles"}
             kind = kinds.get(flags.what, "virtual speed")
-            slow = partial(on_slow_hosts, flags.crowd)
+            slow = partial(on_slow_hosts, flags.crowd or 0)
             learn = slow if flags.what in kinds else on_virtual(FITTED)
             add_rows(kind, learn, nodes, [best_rate(nodes)], flags.seeds)
     return 0
