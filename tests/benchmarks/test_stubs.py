@@ -24,7 +24,7 @@ from colobus.runtime.graph import RoleGraph
 from colobus.training.start import begin, make_network
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, short_pong
-from helpers.ray_runs import ROOT, without_ray
+from helpers.ray_runs import ROOT, variables
 
 PONG = short_pong(1)
 
@@ -156,7 +156,7 @@ def test_on_ray_stubs_are_in_all_processes(tmp_path: Path) -> None:
     script.write_text(ON_RAY.replace("{ROOT!r}", repr(ROOT)))
     for seconds in (12, 40, 120):  # with the start of all processes
         words = [sys.executable, str(script), str(seconds)]
-        done = subprocess.run(words, env=without_ray(), capture_output=True, text=True, check=False)
+        done = subprocess.run(words, env=variables(), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         if int(done.stdout) > 0:
             break

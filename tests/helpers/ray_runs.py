@@ -80,14 +80,14 @@ def main():
 '''.replace("{ROOT!r}", repr(ROOT))
 
 
-def without_ray() -> dict[str, str]:
-    """Return this process's variables, and where our helpers are.
+def variables() -> dict[str, str]:
+    """Return this process's variables for a run, which finds `helpers` by them.
 
-    Those that a Ray of this process has left there are not among them.
+    Those that a Ray of this process has left are not among them.
     """
-    path = os.pathsep.join([f"{ROOT}/tests", os.environ.get("PYTHONPATH", "")])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    return kept | {"PYTHONPATH": path}
+    path = [f"{ROOT}/tests", *filter(None, [kept.get("PYTHONPATH")])]
+    return kept | {"PYTHONPATH": os.pathsep.join(path)}
 
 
 class Run:
@@ -119,7 +119,7 @@ class Run:
                 [sys.executable, str(self._script), *map(str, words)],
                 stdout=out,
                 stderr=err,
-                env=without_ray() | dict(env or {}),
+                env=variables() | dict(env or {}),
                 start_new_session=session,
             )
         self.family: set[psutil.Process] = set()
@@ -326,7 +326,7 @@ def node(of: Head, name: str, cpus: int) -> Iterator[None]:
     words += " --object-store-memory 100000000 --disable-usage-stats"
     process = subprocess.Popen(
         [sys.executable, "-m", "ray.scripts.scripts", "start", *words.split()],
-        env=without_ray() | of.env,
+        env=variables() | of.env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -361,7 +361,7 @@ def head(cpus: int, env: Mapping[str, str] | None = None, more: str = "") -> Ite
     with said.open("w") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "ray.scripts.scripts", "start", *words.split()],
-            env=without_ray() | secret | dict(env or {}),
+            env=variables() | secret | dict(env or {}),
             stdout=file,
             stderr=subprocess.STDOUT,
         )

@@ -22,9 +22,9 @@ class Player(NamedTuple):
 
     actor: int  # index among all actors of the run
     actors: int  # in the run
-    games: int  # played at the same time (B), each counted once for each of its agents
+    games: int  # rows (B): games played at the same time, each with a row for each of its agents
     actions: int  # number of actions of the game (A)
-    agents: int = 1  # of each game, whose rows stand side by side
+    agents: int = 1  # of each game; their rows are neighbours
 
     def every_second_game(self) -> torch.Tensor:
         """Return the rows int64[H] of all agents of every second game."""

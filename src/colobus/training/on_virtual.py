@@ -156,7 +156,7 @@ def said_costs(text: str) -> Costs:
                 f"--costs {word[:40]}: must be a file of colobus bench --costs, or such as "
                 "learn=50ms,emulate=1ms"
             )
-        found[stage.strip()] = [float(match[1]) * UNITS[match[2]]] * 2
+        found[stage.strip()] = [float(match[1]) * UNITS[match[2]]] * 2  # least and most
     return Costs(points=({"repetition": 0, "games": 1, "datapoints": 1, "stages": found},))
 
 
