@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
@@ -20,8 +21,10 @@ from colobus.cli.display import Printer
 from colobus.cli.profiler import (
     INSIDE,
     OTHER,
+    TRACER,
     MarkedClock,
     Tracer,
+    join,
     own_seconds,
     profile,
     traced_graph,
@@ -91,10 +94,7 @@ def profiled_for_long(experiment: Experiment, trace: Path, roles: int) -> dict[s
     """Profile three seconds, or on a slow machine as many as some rounds of each learner take."""
     for seconds in (3.0, 9.0, 30.0):
         result = profile(experiment, seconds, trace)
-        try:
-            found = threads_in(trace)
-        except KeyError:  # seen once on a busy machine: torch gave a thread no name
-            continue
+        found = threads_in(trace)
         learners = [found[name] for name in found if name.startswith("learner")]
         rounds = [[event.name for event in one].count("learn") for one in learners]
         threads = [name for name in found if name.startswith(("actor", "learner"))]
@@ -119,6 +119,22 @@ def test_a_trace_has_all_threads_and_all_stages(pong: tuple[dict[str, Any], Path
         assert stages <= set(found)
         for name, kind in found.items():
             assert kind == ("waiting" if name.startswith("wait") else "busy")
+
+
+def test_threads_have_names_also_where_torch_gave_them_none(tmp_path: Path) -> None:
+    ranges = [
+        {"ph": "X", "pid": 31, "tid": thread, "name": "act", "ts": 0, "dur": 5e5, "cat": kind}
+        for thread, kind in ((31, "user_annotation"), (32, "cpu_op"))
+    ]
+    about = {"name": "run", "process": 31, "began": 1.0, "ended": 2.0, "threads": {31: "actor-0"}}
+    trace = {TRACER: about, "baseTimeNanoseconds": 1e9, "traceEvents": ranges}
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "run").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    begin, shares = join(tmp_path / "traces", tmp_path / "trace.json")
+    assert (begin, shares) == (1.0, {"actor-0": {"act": 0.5, OTHER: 0.5}})
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    named = {one["tid"]: one["args"]["name"] for one in events if one["ph"] == "M"}
+    assert named == {0: "run", 31: "actor-0", 32: "run"}
 
 
 @pytest.mark.slow

@@ -226,20 +226,22 @@ def join(folder: Path, file: Path) -> tuple[float, dict[str, dict[str, float]]]:
     for number, (trace, process) in enumerate(zip(traces, processes, strict=True), 1):
         names, shift = process.pop("threads"), trace["baseTimeNanoseconds"] / 1e3 - 1e6 * begin
         ranges: dict[str, list[tuple[str, float, float]]] = {}
+        named = {("process_name", 0): process["name"]}
         for event in trace["traceEvents"]:
-            if event.get("pid") != process["process"] or event["ph"] not in "MX":
-                continue
+            if event.get("pid") != process["process"] or event["ph"] != "X":
+                continue  # names, too: torch may have none of a thread that did something
             what, thread = event["name"], names.get(str(event["tid"]))
+            event.pop("args", None)  # numbers that say nothing
             event |= {"ts": event["ts"] + shift, "pid": number}  # as hosts may have equal ones
-            if event["ph"] == "M" and "name" in event["args"]:  # of the process, or of a thread
-                event["args"]["name"] = thread or process["name"]
-            elif event["ph"] == "X":
-                event.pop("args", None)  # numbers that say nothing
+            named["thread_name", event["tid"]] = thread or process["name"]
             if event.get("cat") == "user_annotation" and thread:
                 event["cat"] = kind_of(what)
                 one = (what, event["ts"], event["ts"] + event["dur"])
                 ranges.setdefault(thread, []).append(one)
             events.append(event)
+        for (what, thread), name in named.items():
+            about = {"name": what, "tid": thread, "args": {"name": name}}
+            events.append(about | {"ph": "M", "pid": number})
         for thread, found in ranges.items():
             own = own_seconds(found)
             own[OTHER] = max(process["ended"] - process["began"] - sum(own.values()), 0.0)

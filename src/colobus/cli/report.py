@@ -58,8 +58,7 @@ def write_report(
     title, blocks = compose(results)
     write = as_html if out.suffix == ".html" else as_markdown
     write_whole(out, write(title, blocks).encode(errors="replace"))
-    of = f"{count(len(results.all), 'run')} of {count(len(results.games), 'game')}"
-    say(f"{out}: {of}")
+    say(f"{out}: {count(len(results.all), 'run')} of {count(len(results.games), 'game')}")
     if csv:
         write_whole(csv, results_csv(results).encode(errors="replace"))
         say(str(csv))

@@ -79,8 +79,7 @@ def main(args: Sequence[str]) -> int:
     wanted = resolve(Slurm, "slurm", args)
     flags: Slurm = wanted.flags
     _check(wanted, args)
-    usual = free_folder(called(wanted))
-    run = flags.out or usual
+    run = flags.out or free_folder(called(wanted))
     file = flags.file or job_of(run)
     text = job(flags, run, file, [*args, *trust.EVERYTHING]).encode(errors="surrogateescape")
     if (cpus := cpus_of_a_node(flags.partition)) is not None:
