@@ -348,7 +348,6 @@ def learn(experiment: Experiment, start: Start, _index: int, device: torch.devic
 STAGES: dict[str, Callable[[Experiment, Start, int, torch.device], Work]]
 STAGES = {stage.__name__: stage for stage in (emulate, feed, act, learn)}
 
-
 _ready: Any = None  # in each process: lets all of them measure at the same time
 
 

@@ -37,7 +37,6 @@ MIXED = OnlyWith("with --replay-proportion above 0", lambda reuse: reuse.replay_
 BUFFERED = OnlyWith("with --buffer-batches above 1", lambda reuse: reuse.buffer_batches > 1)
 PRIORITIZED = OnlyWith("with --prioritized", lambda replay: replay.prioritized)
 
-
 MOST = 1024
 """Roles of a kind. So many were tested in a simulation: real roles that run one after the other."""
 

@@ -33,7 +33,6 @@ from colobus.runtime.system import own_address
 CLOSING_SECONDS = 30.0
 """Once a run stops, a learner waits at most so long for the others to end their round."""
 
-
 NORM = "parameter_norm"
 """Value of a round that is the same for all, while their parameters are."""
 

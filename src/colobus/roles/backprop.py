@@ -35,7 +35,6 @@ from colobus.runtime.devices import Recorded
 NORM = "gradient_norm"
 """Name of the norm of a minibatch's gradient before it is clipped."""
 
-
 CLIPPED = "gradient_clipped"
 """Name of the share of gradients that were clipped."""
 

@@ -29,7 +29,6 @@ from colobus.core.types import CPU as CPU  # with the other devices
 AUTO = "auto"
 """Name of the first GPU, or of the CPU where there is none."""
 
-
 ActWith = Literal["torch", "onnx"]
 """Libraries that can compute the actors' networks."""
 

@@ -17,7 +17,6 @@ from colobus.core.errors import ColobusError, RoleFailed, place_of
 P = ParamSpec("P")
 R = TypeVar("R")
 
-
 Kind = Literal[
     "actor", "learner", "server", "replay", "queue", "cache", "group", "loader", "tracker", "tracer"
 ]

@@ -239,8 +239,7 @@ def version_of(package: str) -> str:
 
 def _commit() -> str:
     """Return the commit of the source tree, with + if it has changes, or ''."""
-    here = Path(__file__).resolve().parent
-    git = ["git", "-C", str(here)]
+    git = ["git", "-C", str(Path(__file__).resolve().parent)]
     try:
         commit, changed = (
             subprocess.run([*git, *args], capture_output=True, text=True, timeout=5, check=False)

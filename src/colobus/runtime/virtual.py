@@ -424,8 +424,7 @@ class Virtual(Threads):
     ) -> None:
         self._world, built = world, dict[str, Any]()
         for spec, host in places:
-            process = Process(spec.name, host, Condition())
-            world.process_of |= dict.fromkeys(spec.roles, process)
+            world.process_of |= dict.fromkeys(spec.roles, Process(spec.name, host, Condition()))
             built |= graph.build(set(spec.roles), lambda name: Remote(world.ask, 0, name))
         world.roles = {node.name: built[node.name] for node in graph.nodes}
         super().__init__(world.roles, deadline, log, events)

@@ -102,8 +102,7 @@ class Placement:
             return first if first in left else next(iter(left), "")
         if name not in self._actors or len(hosts) < 2:
             return first
-        near = hosts_of(self._actors[name])
-        return next((host for host in near if host in hosts), "")
+        return next((host for host in hosts_of(self._actors[name]) if host in hosts), "")
 
 
 def _nodes() -> list[dict[str, Any]]:

@@ -32,7 +32,6 @@ AVOID_SECONDS = 90.0
 HEARTBEAT_SECONDS = 0.5
 """Seconds between an answered heartbeat and the next request."""
 
-
 WAITING = 100_000
 """Calls that may wait in a process, those of lost processes too; they hold no threads."""
 
@@ -42,7 +41,6 @@ NODE = "ray.io/node-id"
 BEGIN_SECONDS = 30.0
 """Seconds without an answer after which a process that builds its roles anew counts as frozen: it
 may be busy for longer than usual."""
-
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks whether an errand is still wanted."""

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,11 @@ import torch
 from numpy.typing import NDArray
 
 from colobus.core.errors import ColobusError
+from colobus.core.types import Request
+from colobus.runtime.graph import Node, RoleGraph
 from colobus.runtime.groups import Cluster
 from colobus.runtime.ray.own_cluster import own_folder
-from colobus.runtime.ray.process import first_line, register_tensors
+from colobus.runtime.ray.process import Process, first_line, register_tensors
 from colobus.runtime.system import usable_cores
 from colobus.runtime.virtual import Trips
 
@@ -299,7 +302,7 @@ def check_reachable(address: str, flag: str = "--address") -> None:
 
 
 class Echo:
-    """Answers calls, to measure what they take."""
+    """A role that answers calls, to measure what they take."""
 
     def take(self, value: Any) -> float:
         """Take what was sent; return the seconds of a core that this process has used."""
@@ -314,7 +317,7 @@ PAUSE = 0.01
 
 
 def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> list[Trips]:
-    """Return the seconds of a call to another process of this machine, in a connected Ray.
+    """Return the seconds of a call to another role's process on this machine, in a connected Ray.
 
     Args:
         callers: numbers of threads that call at once.
@@ -324,16 +327,21 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
     Returns:
         What they took in each repetition.
     """
-    echo: Any = ray.remote(Echo).options(num_cpus=0, max_concurrency=8).remote()
+    echo: Any = ray.remote(Process).options(num_cpus=0).remote(len(callers))
+    node = Node(Echo, (), {}, "echo", "tracker", "echo")
+    ray.get(echo.begin.remote(0, partial(RoleGraph, [node]), ["echo"], {}, ANSWER_SECONDS))
     each = seconds / (repetitions * (len(callers) + 3))
     vector = torch.zeros(VECTOR)
+
+    def take(value: Any) -> Any:
+        return ray.get(echo.call.remote(Request(0, "echo", "take", (value,), {})))
 
     def trip(count: int, value: Any) -> float:
         counts, end = [0] * count, time.monotonic() + each
 
         def call(index: int) -> None:
             while time.monotonic() < end or not counts[index]:
-                ray.get(echo.take.remote(value))
+                take(value)
                 counts[index] += 1
 
         threads = [threading.Thread(target=call, args=(index,)) for index in range(count)]
@@ -346,12 +354,12 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
 
     def used(calls: int) -> NDArray[np.float64]:
         """Return the seconds of a core that both processes use in as many calls and pauses."""
-        before = ray.get(echo.take.remote(b"")), time.process_time()
+        before = take(b""), time.process_time()
         for _ in range(calls):
-            ray.get(echo.take.remote(b""))
+            take(b"")
             time.sleep(PAUSE)
         time.sleep(0.0 if calls else each)
-        return np.subtract((ray.get(echo.take.remote(b"")), time.process_time()), before)
+        return np.subtract((take(b""), time.process_time()), before)
 
     trip(1, vector)  # the process starts
     found = []
