@@ -413,12 +413,17 @@ def close_pipes(process: subprocess.Popen[str]) -> None:
 
 def cells(host: Host) -> int:
     """Return how many processes of a run live on a host."""
-    found = 0
+    return len(environments(host))
+
+
+def environments(host: Host) -> list[dict[str, str]]:
+    """Return the environment of each process of a run on a host."""
+    found = []
     for pid in host.processes():
-        try:
-            found += "".join(psutil.Process(pid).cmdline()[:1]).startswith("ray::Process")
-        except psutil.NoSuchProcess:
-            continue
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if "".join(process.cmdline()[:1]).startswith("ray::Process"):
+                found.append(process.environ())
     return found
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from helpers.hosts import LONG, Hosts, cells, lines, needs_root, ray_cluster, wait_for
+from colobus.runtime.ray import INLINE
+from helpers.hosts import LONG, Hosts, cells, environments, lines, needs_root, ray_cluster, wait_for
 from helpers.ray_runs import SILENCE
 
 pytestmark = [pytest.mark.cluster, needs_root]
@@ -36,7 +37,10 @@ def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
             return bool(done) and (done[-1]["best"] or -1.0) >= 0.0
 
         wait_for(half_way, LONG)
-        assert sum(map(cells, hosts)) == 6  # a tracker, two servers, three workers
+        of_all = [one for host in hosts for one in environments(host)]
+        assert len(of_all) == 6  # a tracker, two servers, three workers
+        # gradients travel with calls, though `ray start` was told nothing of it
+        assert {one.get(INLINE[0]) for one in of_all} == {INLINE[1]}
         victim = max(hosts[1:], key=cells)
         gone = cells(victim)
         assert gone >= 1

@@ -66,8 +66,7 @@ class Placement(NamedTuple):
     @property
     def gpus(self) -> list[torch.device]:
         """The GPUs among them, each once."""
-        both = dict.fromkeys((self.learn, self.act))
-        return [device for device in both if device.type == "cuda"]
+        return [one for one in dict.fromkeys((self.learn, self.act)) if one.type == "cuda"]
 
     def of(self, rank: int) -> Placement:
         """Return the devices of a group's learner and its actors: the next GPU for each."""

@@ -99,8 +99,7 @@ class Launcher:
         """
         graph = plan.graph(began=plan.began, games=plan.games)
         events = Events(plan.folder / EVENTS, plan.began)
-        deadline = plan.experiment.shape.deadline
-        return graph, Threads(graph.build(), deadline, plan.log, events)
+        return graph, Threads(graph.build(), plan.experiment.shape.deadline, plan.log, events)
 
 
 RuntimeName = Literal["threads", "ray", "virtual"]

@@ -280,12 +280,10 @@ def add_separate(roles: RoleFactory, topology: Separate) -> None:
         for i, actors in enumerate(topology.buffers)
     ]
     for index in range(shape.actors):
-        own = buffers[index % len(buffers)]
-        roles.actor(f"actor-{index}", index, servers, own, Pace(None))
+        roles.actor(f"actor-{index}", index, servers, buffers[index % len(buffers)], Pace(None))
     for index in range(topology.learners):
         name, patience = f"learner-{index}", roles.patience
         sharded = roles.graph.add(
             f"sharded-{index}", "replay", name, ShardedReplay, buffers, seed, index, patience
         )
-        cache = roles.cache(f"cache-{index}", name, KEPT)
-        roles.learner(index, name, servers, sharded, cache)
+        roles.learner(index, name, servers, sharded, roles.cache(f"cache-{index}", name, KEPT))

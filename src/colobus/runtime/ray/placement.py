@@ -336,7 +336,8 @@ class Processes:
             avoid = silent if spec.kind != "tracker" else set()
             host = self.placement.host(process, hosts - silent)
             need = need_of(spec, self._cluster, self._memory)
-            process.fill(need, self._threads[spec.name], avoid, host, spec.name not in named)
+            joined, soft = bool(self._cluster.joined), spec.name not in named
+            process.fill(need, self._threads[spec.name], avoid, host, soft, joined)
         for process in processes:
             elsewhere = {  # workers never call one another
                 role: other.handle

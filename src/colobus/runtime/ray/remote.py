@@ -7,6 +7,7 @@ commands of Colobus, with a copy of a checkpoint, and what it makes is sent back
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from colobus.core.errors import Closed, Lost
 from colobus.runtime.api import Done, RoleState
 from colobus.runtime.groups import ACTIVE, ProcessSpec, Room
 from colobus.runtime.host import About, Errander, Heartbeat
+from colobus.runtime.ray import INLINE
 from colobus.runtime.ray.process import Process, first_line
 from colobus.runtime.threads import hung
 
@@ -87,6 +89,7 @@ class RemoteProcess:
         avoid: Collection[str] = (),
         host: str = "",
         soft: bool = True,
+        joined: bool = False,
     ) -> None:
         """Start a Ray actor, as there is none.
 
@@ -96,6 +99,7 @@ class RemoteProcess:
             avoid: hosts on which not to start it; see `SilentHosts`.
             host: to start it on, if that is there ("": any).
             soft: or else on another.
+            joined: whether Ray ran before, maybe without what this process has set for it.
         """
         self.about, self.new = None, True
         actor = ray.remote(concurrency_groups={"watch": 1})(Process)
@@ -107,6 +111,7 @@ class RemoteProcess:
             max_concurrency=WAITING,
             scheduling_strategy=_where(self.spec, host, soft),
             label_selector=None if host or not avoid else {NODE: f"!in({','.join(sorted(avoid))})"},
+            runtime_env={"env_vars": {INLINE[0]: os.environ[INLINE[0]]}} if joined else None,
         ).remote(callers)
 
     def begin(
@@ -129,12 +134,11 @@ class RemoteProcess:
 
         A new process gives none before it has begun. One that begins again may be frozen.
         """
-        now = time.monotonic()
-        due = at_once or now - self.heard >= HEARTBEAT_SECONDS
+        due = at_once or time.monotonic() - self.heard >= HEARTBEAT_SECONDS
         there = self.handle is not None and not self.new
         if there and self.heartbeat is None and due:
             self.heartbeat = self.handle.heartbeat.options(concurrency_group="watch").remote()
-            self.asked = now
+            self.asked = time.monotonic()
 
     def take_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Note how its roles are."""

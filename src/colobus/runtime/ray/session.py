@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -337,20 +338,18 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
         return ray.get(echo.call.remote(Request(0, "echo", "take", (value,), {})))
 
     def trip(count: int, value: Any) -> float:
-        counts, end = [0] * count, time.monotonic() + each
-
-        def call(index: int) -> None:
-            while time.monotonic() < end or not counts[index]:
-                take(value)
-                counts[index] += 1
-
-        threads = [threading.Thread(target=call, args=(index,)) for index in range(count)]
         began = time.monotonic()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return count * (time.monotonic() - began) / sum(counts)
+
+        def call(_index: int) -> int:
+            calls = 0
+            while time.monotonic() < began + each or not calls:
+                take(value)
+                calls += 1
+            return calls
+
+        with ThreadPoolExecutor(count) as threads:
+            calls = sum(threads.map(call, range(count)))
+        return count * (time.monotonic() - began) / calls
 
     def used(calls: int) -> NDArray[np.float64]:
         """Return the seconds of a core that both processes use in as many calls and pauses."""
