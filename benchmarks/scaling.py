@@ -1,10 +1,10 @@
 """Nodes against versions a second and time to a score: planned, simulated and measured.
 
     colobus bench dba3c-pong --env benchmarks.scaling:Board --games 2 --length 9 --costs FILE
-    (FILE: benchmarks/results/scaling/pictures/costs.json; costs-roles.json for speed)
+    (FILE: benchmarks/results/scaling/pictures/costs.json; costs-calls.json for speed)
     python -m benchmarks.scaling tune                           a learning rate for each size
     python -m benchmarks.scaling speed --nodes 1 2                 on slow hosts of this machine
-    python -m benchmarks.scaling predict                        fits 1 and 2, writes 3 and 8
+    python -m benchmarks.scaling predict                        fits 1 and 2, writes 3, 4 and 8
     python -m benchmarks.scaling speed --nodes 3 4 8               after that is committed
     python -m benchmarks.scaling measure                        the same to the score
     python -m benchmarks.scaling speed --nodes 1 --crowd 7         what sharing two cores costs
@@ -51,9 +51,9 @@ from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, read_costs
 
 FOLDER = RESULTS / "scaling" / "pictures"
-ROWS, PREDICTION = "rows.jsonl", "prediction-roles.json"
-COSTS, COSTS_NOW = FOLDER / "costs.json", FOLDER / "costs-roles.json"
-FITTED = FOLDER / "fitted-roles.json"
+ROWS, PREDICTION = "rows.jsonl", "prediction-calls.json"
+COSTS, COSTS_NOW = FOLDER / "costs.json", FOLDER / "costs-calls.json"
+FITTED = FOLDER / "fitted-calls.json"
 """The same costs times a factor, with which the plan is right about one and two slow hosts."""
 
 ENV = "benchmarks.scaling:Board"
@@ -81,6 +81,9 @@ STEPS = 250_000
 
 LIMIT = 3600.0
 """Seconds that a run on slow hosts may take."""
+
+SPEED = "speed in calls"
+"""Kind of the rows since gradients travel with calls on such a cluster; "speed" is from before."""
 
 VERSIONS = 150
 """Of a run of which only the speed is of interest."""
@@ -296,8 +299,8 @@ def medians(kind: str) -> dict[int, dict[str, float]]:
 
 
 def predict() -> None:
-    """Fit one and two hosts, and write what the plan says about three and eight."""
-    measured = {nodes: row["versions"] for nodes, row in medians("speed").items()}
+    """Fit one and two hosts, and write what the plan says about three, four and eight."""
+    measured = {nodes: row["versions"] for nodes, row in medians(SPEED).items()}
     if not {1, 2} <= measured.keys():
         raise SystemExit("measure 1 and 2 hosts first")
     costs = read_costs(str(COSTS_NOW), setting(1, RATE, 1), PRESET)
@@ -308,7 +311,7 @@ def predict() -> None:
         print(f"{FITTED}, by {factor:.2f}; 8 hosts are measured already: there is no prediction")
         return
     said: dict[str, Any] = {"fit": {"factor": factor, "of": measured}} | surroundings()
-    for nodes in (3, 8):
+    for nodes in (3, 4, 8):
         speeds = [predicted(fit, nodes, r) for r in range(costs.repetitions)]
         said[str(nodes)] = {
             "versions": spread_of([speed.versions for speed in speeds]),
@@ -317,15 +320,15 @@ def predict() -> None:
             "dropped": spread_of([speed.dropped for speed in speeds]),
         }
     (FOLDER / PREDICTION).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-    print(f"{FOLDER / PREDICTION}: commit it, then measure 3 and 8 hosts")
+    print(f"{FOLDER / PREDICTION}: commit it, then measure 3, 4 and 8 hosts")
 
 
 def page() -> list[str]:
     """Return the lines of a table: what was measured, and what was said about it before."""
     said = FOLDER / PREDICTION
     every = json.loads(said.read_text()) if said.exists() else {}
-    kinds: dict[str, dict[int, Any]] = {"virtual": medians("virtual speed")}
-    kinds["measured"] = medians("speed")
+    kinds: dict[str, dict[int, Any]] = {"virtual": medians(f"virtual {SPEED}")}
+    kinds["measured"] = medians(SPEED)
     kinds["plan"] = {int(nodes): row for nodes, row in every.items() if nodes.isdecimal()}
     lines = ["| nodes | versions/s | lag, 95 % | dropped |", "| --- | --- | --- | --- |"]
     for nodes in sorted({nodes for found in kinds.values() for nodes in found}):
@@ -340,7 +343,7 @@ def page() -> list[str]:
                 other = f" ({value / known - 1.0:+.0%})" if known else ""
                 cells.append(f"{value:{form}}{other}")
             if kind == "measured":
-                rates = sorted(row["versions_per_s"] for row in rows("speed", nodes))
+                rates = sorted(row["versions_per_s"] for row in rows(SPEED, nodes))
                 cells[1] += f" ({rates[0]:.1f} to {rates[-1]:.1f})"
             lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -364,8 +367,8 @@ def main(args: Sequence[str] | None = None) -> int:
             add_rows("tuning", on_virtual(COSTS), nodes, drawn(nodes), TUNING)
         else:
             among = "" if flags.crowd is None else f" among {flags.crowd} others"
-            kinds = {"speed": f"speed{among}", "measure": "measured with roles"}
-            kind = kinds.get(flags.what, "virtual speed")
+            kinds = {"speed": f"{SPEED}{among}", "measure": "measured in calls"}
+            kind = kinds.get(flags.what, f"virtual {SPEED}")
             slow = partial(on_slow_hosts, flags.crowd or 0)
             learn = slow if flags.what in kinds else on_virtual(FITTED)
             add_rows(kind, learn, nodes, [best_rate(nodes)], flags.seeds)
