@@ -365,7 +365,7 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
     for _ in range(repetitions):
         empty = [trip(count, b"") for count in callers]
         byte = max(trip(1, vector) - empty[0], 0.0) / (2 * vector.nbytes)
-        idle, calls = used(0)[0] / each, max(int(each / PAUSE), 1)
-        cpu = (used(calls).mean() - idle * calls * PAUSE) / calls
-        found.append(Trips(empty, byte, max(float(cpu), 0.0), float(idle)))
+        rest, calls = used(0), max(int(each / PAUSE), 1)  # with the call that asks
+        cpu = max(float((used(calls) - rest).mean()) / calls, 0.0)
+        found.append(Trips(empty, byte, cpu, max(float(rest[0]) - cpu, 0.0) / each))
     return found
