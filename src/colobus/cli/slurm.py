@@ -79,7 +79,8 @@ def main(args: Sequence[str]) -> int:
     wanted = resolve(Slurm, "slurm", args)
     flags: Slurm = wanted.flags
     _check(wanted, args)
-    run = flags.out or free_folder(called(wanted))
+    usual = free_folder(called(wanted))  # refuses a name beside a folder
+    run = flags.out or usual
     file = flags.file or job_of(run)
     text = job(flags, run, file, [*args, *trust.EVERYTHING]).encode(errors="surrogateescape")
     if (cpus := cpus_of_a_node(flags.partition)) is not None:

@@ -118,8 +118,7 @@ def bench(
 def measured(experiment: Experiment, stop: StopRule, **shape: Any) -> Experiment:
     """Return the experiment as it is measured: with another end, and writing next to nothing."""
     tracker = replace(experiment.tracker, tensorboard=False, checkpoint_seconds=1e9)
-    shaped = replace(experiment.shape, **shape)
-    return replace(experiment, stop=stop, tracker=tracker, shape=shaped)
+    return replace(experiment, stop=stop, tracker=tracker, shape=replace(experiment.shape, **shape))
 
 
 def trained(
