@@ -318,7 +318,7 @@ PAUSE = 0.01
 
 
 def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> list[Trips]:
-    """Return the seconds of a call to another role's process on this machine, in a connected Ray.
+    """Return what a call to a role in another process of this machine takes, in a connected Ray.
 
     Args:
         callers: numbers of threads that call at once.
@@ -326,11 +326,11 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
         repetitions: how often to measure each.
 
     Returns:
-        What they took in each repetition.
+        What it took in each repetition.
     """
     echo: Any = ray.remote(Process).options(num_cpus=0).remote(len(callers))
     node = Node(Echo, (), {}, "echo", "tracker", "echo")
-    ray.get(echo.begin.remote(0, partial(RoleGraph, [node]), ["echo"], {}, ANSWER_SECONDS))
+    ray.get(echo.begin.remote(0, partial(RoleGraph, [node]), ["echo"], {}, seconds))
     each = seconds / (repetitions * (len(callers) + 3))
     vector = torch.zeros(VECTOR)
 
@@ -360,7 +360,7 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
         time.sleep(0.0 if calls else each)
         return np.subtract((take(b""), time.process_time()), before)
 
-    trip(1, vector)  # the process starts
+    trip(1, vector)  # the first calls are slow
     found = []
     for _ in range(repetitions):
         empty = [trip(count, b"") for count in callers]
