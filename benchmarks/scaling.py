@@ -1,7 +1,7 @@
 """Nodes against versions a second and time to a score: planned, simulated and measured.
 
     colobus bench dba3c-pong --env benchmarks.scaling:Board --games 2 --length 9 --costs FILE
-    (FILE: benchmarks/results/scaling/pictures/costs.json; costs-calls.json for speed)
+    (FILE: benchmarks/results/scaling/pictures/costs.json; costs-apart.json for speed)
     python -m benchmarks.scaling tune                           a learning rate for each size
     python -m benchmarks.scaling speed --nodes 1 2                 on slow hosts of this machine
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3, 4 and 8
@@ -43,7 +43,7 @@ import colobus
 from benchmarks.lib.ledger import RESULTS
 from benchmarks.run import ROOT, surroundings
 from colobus.algorithms.a3c import A3C
-from colobus.cli.plan import Speed, simulate, spread_of
+from colobus.cli.plan import simulate, spread_of
 from colobus.core.files import read_lines
 from colobus.experiment.presets import in_environment
 from colobus.experiment.settings import Experiment, flag
@@ -51,9 +51,9 @@ from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, read_costs
 
 FOLDER = RESULTS / "scaling" / "pictures"
-ROWS, PREDICTION = "rows.jsonl", "prediction-calls.json"
-COSTS, COSTS_NOW = FOLDER / "costs.json", FOLDER / "costs-calls.json"
-FITTED = FOLDER / "fitted-calls.json"
+ROWS, PREDICTION = "rows.jsonl", "prediction-apart.json"
+COSTS, COSTS_NOW = FOLDER / "costs.json", FOLDER / "costs-apart.json"
+FITTED = FOLDER / "fitted-apart.json"
 """The same costs times a factor, with which the plan is right about one and two slow hosts."""
 
 ENV = "benchmarks.scaling:Board"
@@ -82,8 +82,9 @@ STEPS = 250_000
 LIMIT = 3600.0
 """Seconds that a run on slow hosts may take."""
 
-SPEED = "speed in calls"
-"""Kind of the rows since gradients travel with calls on such a cluster; "speed" is from before."""
+SPEED = "speed apart"
+"""Kind of the rows since servers leave the tracker's host to it; "speed in calls" and "speed" are
+from before."""
 
 VERSIONS = 150
 """Of a run of which only the speed is of interest."""
@@ -274,15 +275,21 @@ def fitted(costs: Costs, measured: dict[int, float]) -> float:
     factor = 1.0
     for _ in range(STEPS_OF_FIT):
         fit = scaled(costs, factor)
-        missed = [math.log(predicted(fit, n).versions / measured[n]) for n in (1, 2)]
+        missed = [math.log(predicted(fit, n)["versions"][0] / measured[n]) for n in (1, 2)]
         factor *= math.exp(sum(missed) / len(missed))
     return factor
 
 
-def predicted(costs: Costs, nodes: int, repetition: int | None = None) -> Speed:
-    """Return what the plan says about so many slow hosts."""
-    hosts = Hosts(hosts=nodes, host_cores=CPUS, link=LINK)
-    return simulate(setting(nodes, RATE, 1), costs, hosts, repetition)
+def predicted(costs: Costs, nodes: int) -> dict[str, list[float]]:
+    """Return what the plan says about so many slow hosts: median, least and most of repetitions."""
+    hosts, of = Hosts(hosts=nodes, host_cores=CPUS, link=LINK), setting(nodes, RATE, 1)
+    speeds = [simulate(of, costs, hosts, repetition) for repetition in range(costs.repetitions)]
+    return {
+        "versions": spread_of([speed.versions for speed in speeds]),
+        "lag": spread_of([speed.lag[0] for speed in speeds]),
+        "lag_95": spread_of([speed.lag[1] for speed in speeds]),
+        "dropped": spread_of([speed.dropped for speed in speeds]),
+    }
 
 
 def medians(kind: str) -> dict[int, dict[str, float]]:
@@ -311,14 +318,7 @@ def predict() -> None:
         print(f"{FITTED}, by {factor:.2f}; 8 hosts are measured already: there is no prediction")
         return
     said: dict[str, Any] = {"fit": {"factor": factor, "of": measured}} | surroundings()
-    for nodes in (3, 4, 8):
-        speeds = [predicted(fit, nodes, r) for r in range(costs.repetitions)]
-        said[str(nodes)] = {
-            "versions": spread_of([speed.versions for speed in speeds]),
-            "lag": spread_of([speed.lag[0] for speed in speeds]),
-            "lag_95": spread_of([speed.lag[1] for speed in speeds]),
-            "dropped": spread_of([speed.dropped for speed in speeds]),
-        }
+    said |= {str(nodes): predicted(fit, nodes) for nodes in (3, 4, 8)}
     (FOLDER / PREDICTION).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     print(f"{FOLDER / PREDICTION}: commit it, then measure 3, 4 and 8 hosts")
 
@@ -367,7 +367,7 @@ def main(args: Sequence[str] | None = None) -> int:
             add_rows("tuning", on_virtual(COSTS), nodes, drawn(nodes), TUNING)
         else:
             among = "" if flags.crowd is None else f" among {flags.crowd} others"
-            kinds = {"speed": f"{SPEED}{among}", "measure": "measured in calls"}
+            kinds = {"speed": f"{SPEED}{among}", "measure": "measured apart"}
             kind = kinds.get(flags.what, f"virtual {SPEED}")
             slow = partial(on_slow_hosts, flags.crowd or 0)
             learn = slow if flags.what in kinds else on_virtual(FITTED)

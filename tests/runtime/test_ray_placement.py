@@ -1,4 +1,4 @@
-"""Learners and queues on three hosts: near their actors, and what is lost (make test-cluster)."""
+"""Where processes go on three hosts, and what is lost with one of them (make test-cluster)."""
 
 from __future__ import annotations
 
@@ -70,14 +70,15 @@ def three() -> Iterator[Three]:
 class Placed(Run):
     """A run of Catch that is started on the first host and goes on until Ctrl-C."""
 
-    def __init__(self, three: Three, folder: Path, *flags: object) -> None:
+    def __init__(self, three: Three, folder: Path, *flags: object, preset: str = "catch") -> None:
         self.path, self._err, self._script = folder / "run", folder / "err", folder / "driver.py"
         self._script.write_text(DRIVER + PLACES)
-        words = [sys.executable, self._script, "train", "catch", "--out", self.path, *flags]
+        words = [sys.executable, self._script, "train", preset, "--out", self.path]
+        words += [*flags, *SHORT, *LASTS]
         joined = ["--on", "ray", "--address", three.cluster.address, "--silence", SILENCE]
         first, environment = three.hosts[0], three.cluster.environment
         with self._err.open("w") as err:
-            program: Any = first.run([*words, *SHORT, *LASTS, *joined], environment, stderr=err)
+            program: Any = first.run([*words, *joined], environment, stderr=err)
         self.process, self.family = program, set()
 
     def steps(self) -> int:
@@ -137,6 +138,15 @@ def test_a_group_on_two_hosts_learns_though_learners_are_killed_and_frozen(
     assert min(map(int, went)) > 0
     assert evaluate(load(run.path), episodes=1000).mean >= 0.75
     wait_for(lambda: sum(map(cells, three.hosts)) == 0, LONG)
+
+
+def test_servers_leave_the_host_of_the_tracker_to_it(tmp_path: Path, three: Three) -> None:
+    run = Placed(three, tmp_path, "--workers", 1, "--servers", 4, preset="dba3c-catch")
+    run.learn_on()
+    where = run.places()
+    assert where["tracker"] == "h1"
+    assert {where[f"server-{number}"] for number in range(4)} == {"h2", "h3"}
+    run.stop()
 
 
 def test_queues_are_near_their_actors_and_stay_so_when_a_host_dies(

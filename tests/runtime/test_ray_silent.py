@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -122,6 +123,8 @@ def test_ray_is_asked_for_the_gpu_of_a_process(
             return object()
 
     monkeypatch.setattr(ray, "remote", lambda **_: lambda _: Asked())
+    here = SimpleNamespace(get_node_id=lambda: "h1")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: here)
     RemoteProcess(spec).fill(Room(1.0, spec.gpus), 3)
     assert [options["num_gpus"] for options in asked] == [gpus]
 

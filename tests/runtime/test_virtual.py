@@ -20,8 +20,9 @@ from colobus.core.timing import Condition, now, passing, sleep
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import FlatParameters
 from colobus.roles.tracker import StopRule
-from colobus.runtime.groups import Hosts, group_processes
-from colobus.runtime.virtual import Calls, Draw, Host, Process, Virtual, World, reserve
+from colobus.runtime.graph import RoleGraph
+from colobus.runtime.groups import Hosts, ProcessSpec, group_processes
+from colobus.runtime.virtual import Calls, Draw, Host, Process, Virtual, World, placed, reserve
 from colobus.training.on_virtual import bytes_a_second, simulated
 from colobus.training.run import train
 from colobus.training.start import begin, open_games
@@ -58,6 +59,16 @@ def virtual(
         end = world.now()
         assert runtime.stop() == []  # those that work end their step
         return outcome(runtime.roles), end
+
+
+@pytest.mark.parametrize(("hosts", "servers"), [(1, "000"), (2, "111"), (3, "121"), (4, "123")])
+def test_servers_leave_the_host_of_the_tracker_to_it(hosts: int, servers: str) -> None:
+    names = ["tracker", *(f"{kind}-{n}" for kind in ("server", "worker") for n in range(3))]
+    kinds: list[Any] = [name.partition("-")[0] for name in names]
+    specs = [ProcessSpec(name, kind, (), False) for name, kind in zip(names, kinds, strict=True)]
+    there, graph = [Host() for _ in range(hosts)], RoleGraph()
+    where = "".join(str(there.index(host)) for _, host in placed(graph, specs, there))
+    assert where == "0" + servers + "".join(str(n % hosts) for n in range(3))
 
 
 @pytest.mark.slow

@@ -467,11 +467,12 @@ def placed(
 ) -> list[tuple[ProcessSpec, Host]]:
     """Return the processes with their hosts: workers and servers are spread, each kind in turn.
 
-    The tracker and a central learner are on the first host, and a queue where its first actor is.
+    Tracker and central learner are on the first host, servers on others, queues with their actors.
     """
     found, numbers = dict[str, Host](), {kind: count() for kind in ("worker", "server", "replay")}
     for spec in specs:
-        found[spec.name] = hosts[next(numbers.get(spec.kind, count())) % len(hosts)]
+        among = (spec.kind == "server" and hosts[1:]) or hosts
+        found[spec.name] = among[next(numbers.get(spec.kind, count())) % len(among)]
     for queue, actors in actors_of_queues(graph, specs).items():
         found[queue] = found[actors[0]]
     return [(spec, found[spec.name]) for spec in specs]

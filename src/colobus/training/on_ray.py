@@ -72,8 +72,7 @@ class OnRay(Launcher):
         """
         from colobus.runtime.ray import has_token
 
-        store = self._cluster.object_store * 2**20 or store_bytes(experiment)
-        if self.join_cluster(stack, store):
+        if self.join_cluster(stack, self._cluster.object_store * 2**20 or store_bytes(experiment)):
             from colobus.runtime.ray.placement import memory_of_cluster
 
             if not self._cluster.patience:  # else more hosts may come
@@ -115,11 +114,12 @@ class OnRay(Launcher):
         """Return what sends the errands of a sidecar to another host, if they are to be apart."""
         if not self._cluster.sidecars_apart:
             return None
-        from colobus.runtime.ray.placement import named_here
+        from colobus.runtime.ray.placement import hosts_by_name
         from colobus.runtime.ray.remote import Errands
 
-        named = [hosts for kind, hosts in places(self._cluster.place).values() if kind == what]
-        return Errands(what, self._cluster.cpus, log, named_here(named[0]) if named else ())
+        known, asked = hosts_by_name(), places(self._cluster.place).values()
+        there = [known[one] for kind, own in asked if kind == what for one in own if one in known]
+        return Errands(what, self._cluster.cpus, log, there)
 
     def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[RoleGraph, Runtime]:
         """Place the processes in the cluster.

@@ -110,10 +110,10 @@ class Costs:
         return float(np.mean([point.get("endings", 0.0) for point in near])) if near else 0.0
 
     def of_calls(self, repetition: int | None = None) -> Calls:
-        """Return what calls cost."""
+        """Return what calls cost, in one repetition or in the median of all."""
         every = self.calls if repetition is None else self.calls[repetition : repetition + 1]
         known: dict[str, Any] = {  # files of version 0.2.0 have no cpu and no idle
-            name: float(np.mean([one[name] for one in every])) for name in (every or ({},))[0]
+            name: float(np.median([one[name] for one in every])) for name in (every or ({},))[0]
         }
         return Calls(**known)
 
@@ -128,7 +128,7 @@ class Costs:
         slice_ = parameters / experiment.shape.servers
         servers = self.servers if repetition is None else self.servers[repetition:][:1]
         for stage in PER_PARAMETER if servers else ():
-            tables[stage] = [slice_ * float(np.mean([one[stage] for one in servers]))] * 2
+            tables[stage] = [slice_ * float(np.median([one[stage] for one in servers]))] * 2
 
         def draw(_role: str, stage: str, chance: random.Random) -> float:
             table = tables.get(stage)

@@ -122,20 +122,9 @@ def hosts_by_name() -> dict[str, str]:
     found: dict[str, str] = {}
     for node in _nodes():
         full = node["NodeManagerHostname"]
-        for name in (
-            node.get("NodeName", ""),
-            full.split(".")[0],
-            full,
-            node["NodeManagerAddress"],
-        ):
-            found.setdefault(name, node["NodeID"])
+        names = (node.get("NodeName", ""), full.split(".")[0], full, node["NodeManagerAddress"])
+        found |= {name: node["NodeID"] for name in names if name not in found}
     return found
-
-
-def named_here(names: Sequence[str]) -> list[str]:
-    """Return Ray's names of hosts by their own; of those that are in the cluster."""
-    known = hosts_by_name()
-    return [known[name] for name in names if name in known]
 
 
 def idle_hosts() -> dict[str, Room]:
@@ -323,9 +312,8 @@ class Processes:
     def begin(self, processes: Sequence[RemoteProcess]) -> None:
         """Ask processes to build their roles and run them; start those that have no Ray actor.
 
-        Hosts that give no answer are avoided if there are others. The tracker writes the run's
-        folder, so it stays on this host. Queues are started last, because they go where their
-        actors are.
+        Hosts that give no answer are avoided if there are others. Queues are started last, because
+        they go where their actors are.
         """
         hosts = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         silent = self.silent.to_avoid(hosts)
@@ -333,11 +321,10 @@ class Processes:
             if process.handle is not None:
                 continue
             spec, named = process.spec, self.placement.named
-            avoid = silent if spec.kind != "tracker" else set()
             host = self.placement.host(process, hosts - silent)
             need = need_of(spec, self._cluster, self._memory)
             joined, soft = bool(self._cluster.joined), spec.name not in named
-            process.fill(need, self._threads[spec.name], avoid, host, soft, joined)
+            process.fill(need, self._threads[spec.name], silent, host, soft, joined)
         for process in processes:
             elsewhere = {  # workers never call one another
                 role: other.handle

@@ -109,9 +109,8 @@ class RemoteProcess:
             memory=round(need.memory) or None,
             max_restarts=0,
             max_concurrency=WAITING,
-            scheduling_strategy=_where(self.spec, host, soft),
-            label_selector=None if host or not avoid else {NODE: f"!in({','.join(sorted(avoid))})"},
             runtime_env={"env_vars": {INLINE[0]: os.environ[INLINE[0]]}} if joined else None,
+            **_where(self.spec, host, soft, avoid),
         ).remote(callers)
 
     def begin(
@@ -295,12 +294,24 @@ class Errands:
         raise Closed
 
 
-def _where(spec: ProcessSpec, host: str, soft: bool) -> Any:
-    """Return Ray's strategy for a process: servers on different hosts, the tracker on this one."""
+def _where(spec: ProcessSpec, host: str, soft: bool, avoid: Collection[str]) -> dict[str, Any]:
+    """Return Ray's options for the place of a process.
+
+    The tracker stays on this host, because it writes the run's folder. Servers are spread over the
+    others, if these have room for them.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    if spec.kind == "tracker":  # it writes the run's folder
-        return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    here = ray.get_runtime_context().get_node_id()
+    if spec.kind == "tracker":
+        host, soft = here, False
     if host:
-        return NodeAffinitySchedulingStrategy(host, soft=soft)
-    return "SPREAD" if spec.kind == "server" else "DEFAULT"
+        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(host, soft=soft)}
+    is_server = spec.kind == "server"
+    apart = {*avoid, here} if is_server else avoid
+    selector = {NODE: f"!in({','.join(sorted(apart))})"} if apart else None
+    asked: dict[str, Any] = {"label_selector": selector}
+    if is_server:
+        asked["fallback_strategy"] = [{"label_selector": {NODE: f"in({here})"}}]
+        asked["scheduling_strategy"] = "SPREAD"
+    return asked
