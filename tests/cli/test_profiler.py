@@ -222,7 +222,7 @@ RAY = {
 @pytest.mark.parametrize("words", RAY)
 def test_a_trace_of_ray_has_all_processes_on_one_axis(tmp_path: Path, words: str) -> None:
     trace = tmp_path / "trace.json"
-    more = ("--profile", trace, "--seconds", 12, "--on", "ray", "--cpus", 0.1, "--json")
+    more = ("--profile", trace, "--seconds", 24, "--on", "ray", "--cpus", 0.1, "--json")
     code, out, err = colobus("bench", *words.split(), *more)
     assert code == 0, err
     found = processes_in(trace)
