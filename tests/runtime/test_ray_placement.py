@@ -140,12 +140,15 @@ def test_a_group_on_two_hosts_learns_though_learners_are_killed_and_frozen(
     wait_for(lambda: sum(map(cells, three.hosts)) == 0, LONG)
 
 
-def test_servers_leave_the_host_of_the_tracker_to_it(tmp_path: Path, three: Three) -> None:
-    run = Placed(three, tmp_path, "--workers", 1, "--servers", 4, preset="dba3c-catch")
+def test_workers_are_spread_and_servers_leave_the_host_of_the_tracker_to_it(
+    tmp_path: Path, three: Three
+) -> None:
+    run = Placed(three, tmp_path, "--workers", 3, "--servers", 4, preset="dba3c-catch")
     run.learn_on()
     where = run.places()
     assert where["tracker"] == "h1"
     assert {where[f"server-{number}"] for number in range(4)} == {"h2", "h3"}
+    assert {where[f"worker-{number}"] for number in range(3)} == {"h1", "h2", "h3"}
     run.stop()
 
 

@@ -297,8 +297,8 @@ class Errands:
 def _where(spec: ProcessSpec, host: str, soft: bool, avoid: Collection[str]) -> dict[str, Any]:
     """Return Ray's options for the place of a process.
 
-    The tracker stays on this host, because it writes the run's folder. Servers are spread over the
-    others, if these have room for them.
+    The tracker stays on this host, because it writes the run's folder. Workers are spread over all
+    hosts, and servers over the others, if these have room for them.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -309,9 +309,8 @@ def _where(spec: ProcessSpec, host: str, soft: bool, avoid: Collection[str]) -> 
         return {"scheduling_strategy": NodeAffinitySchedulingStrategy(host, soft=soft)}
     is_server = spec.kind == "server"
     apart = {*avoid, here} if is_server else avoid
-    selector = {NODE: f"!in({','.join(sorted(apart))})"} if apart else None
-    asked: dict[str, Any] = {"label_selector": selector}
-    if is_server:
-        asked["fallback_strategy"] = [{"label_selector": {NODE: f"in({here})"}}]
-        asked["scheduling_strategy"] = "SPREAD"
-    return asked
+    return {
+        "scheduling_strategy": "SPREAD" if is_server or spec.kind == "worker" else "DEFAULT",
+        "label_selector": {NODE: f"!in({','.join(sorted(apart))})"} if apart else None,
+        "fallback_strategy": [{"label_selector": {NODE: f"in({here})"}}] if is_server else None,
+    }
