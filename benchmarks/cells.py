@@ -44,8 +44,8 @@ ALL_CORES = "--cores all --advantage vtrace"
 GPU = f"--device cuda {ALL_CORES}"
 
 SHORTER = "--downscale maximum --lam-end 0.5 --gamma-end 0.99 --gamma-steps 600000 --average 0.999"
-"""What may become the default: shorter returns, a picture that keeps small bright things, and a
-mean of the parameters (docs/recipe-search.md)."""
+"""What was to become the default, and loses in Qbert: shorter returns, a picture that keeps small
+bright things, and a mean of the parameters (docs/recipe-search.md)."""
 
 STICKY = ("--sticky", "0.25", "--no-life-loss-ends", "--noop-max", "0")
 
