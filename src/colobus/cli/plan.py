@@ -209,7 +209,6 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
     shape, calls = experiment.shape, costs.of_calls()
     graph = make_graph(experiment, imagined_start(experiment), None)
     size, learners = parameters_of(graph), shape.topology.learners
-    actors = shape.topology.players // learners
     nodes = hosts.hosts or learners
     cores, link = hosts.host_cores or float("inf"), bytes_a_second(hosts.link)
 
@@ -222,7 +221,7 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
     rollouts = shape.datapoints / (shape.games * shape.length)  # of a batch
     learn = sum(map(mean, ("learn", "report", "wait for experience", "between stages")))
     found = {
-        "play": learners * actors / (rollouts * rollout),
+        "play": shape.topology.players / (rollouts * rollout),
         "cores": nodes * cores / (rollouts * rollout + learn),
     }
     if shape.topology.remote_servers:
@@ -233,9 +232,10 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         learn += 2 * calls.latency + calls.cpu + max(calls.cpu, calls.loop)
         learn += 2 * (calls.byte + 1 / link) * 4.0 * size
         wire = link if shape.asynchronous else link / 2  # else no gradient comes while all pull
+        far = 1.0 - 1.0 / nodes or NOTHING  # a server's host has a worker, too
         found |= {
             "workers' links": min(nodes, learners) * wire / (4.0 * size),
-            "servers' links": min(shape.servers, nodes) * wire / (4.0 * size),
+            "servers' links": min(shape.servers, nodes) * wire / (4.0 * size * far),
             "servers' steps": 1.0 / max(slice_ / 4.0 * (more + step / gradients), NOTHING),
             "servers' calls": 1.0 / max(calls.loop + calls.byte * slice_, NOTHING),
         }

@@ -297,8 +297,8 @@ class Errands:
 def _where(spec: ProcessSpec, host: str, soft: bool, avoid: Collection[str]) -> dict[str, Any]:
     """Return Ray's options for the place of a process.
 
-    The tracker stays on this host, because it writes the run's folder. Workers are spread over all
-    hosts, and servers over the others, if these have room for them.
+    The tracker stays on this host, because it writes the run's folder. Workers and remote actors
+    are spread over all hosts, and servers over the others, if these have room for them.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
