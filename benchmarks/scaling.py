@@ -1,8 +1,9 @@
 """Nodes against versions a second and time to a score: planned, simulated and measured.
 
     colobus bench dba3c-pong --env benchmarks.scaling:Board --games 2 --length 9 --costs FILE
-    (FILE: benchmarks/results/scaling/pictures/costs.json; costs-apart.json for speed)
+    (FILE: benchmarks/results/scaling/pictures/costs.json, for tuning and time to the score)
     python -m benchmarks.scaling tune                           a learning rate for each size
+    python -m benchmarks.scaling costs                          the same command on a slow host
     python -m benchmarks.scaling speed --nodes 1 2                 on slow hosts of this machine
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3, 4 and 8
     python -m benchmarks.scaling speed --nodes 3 4 8               after that is committed
@@ -51,9 +52,9 @@ from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, read_costs
 
 FOLDER = RESULTS / "scaling" / "pictures"
-ROWS, PREDICTION = "rows.jsonl", "prediction-apart.json"
-COSTS, COSTS_NOW = FOLDER / "costs.json", FOLDER / "costs-apart.json"
-FITTED = FOLDER / "fitted-apart.json"
+ROWS, PREDICTION = "rows.jsonl", "prediction-slow.json"
+COSTS, COSTS_SLOW = FOLDER / "costs.json", FOLDER / "costs-slow.json"
+FITTED = FOLDER / "fitted-slow.json"
 """The same costs times a factor, with which the plan is right about one and two slow hosts."""
 
 ENV = "benchmarks.scaling:Board"
@@ -82,9 +83,12 @@ STEPS = 250_000
 LIMIT = 3600.0
 """Seconds that a run on slow hosts may take."""
 
-SPEED = "speed apart"
-"""Kind of the rows since servers leave the tracker's host to it; "speed in calls" and "speed" are
-from before."""
+SPEED = "speed spread"
+"""Kind of the rows since workers are spread over the hosts, too; "speed apart", "speed in calls"
+and "speed" are from before."""
+
+SECONDS_OF_COSTS = 240.0
+"""On a slow host, where all takes five times as long."""
 
 VERSIONS = 150
 """Of a run of which only the speed is of interest."""
@@ -164,18 +168,23 @@ def on_virtual(costs: Path) -> Callable[[Experiment, int, Path], None]:
     return run
 
 
+def slow_hosts() -> tuple[Any, Any]:
+    """Return what makes hosts, and a Ray of them."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from helpers.hosts import Hosts as SlowHosts
+    from helpers.hosts import ray_cluster
+
+    return SlowHosts, ray_cluster
+
+
 def on_slow_hosts(crowd: int, experiment: Experiment, nodes: int, folder: Path) -> None:
     """Learn on a Ray of slow hosts of this machine, beside a crowd of others that have no Ray.
 
     Each of the others trains by itself on threads, and takes as much time of a core as it gets.
     """
-    sys.path.insert(0, str(ROOT / "tests"))
-    from helpers.hosts import Hosts as SlowHosts
-    from helpers.hosts import ray_cluster
-
+    slow, ray_cluster = slow_hosts()
     shape, algorithm = experiment.shape, experiment.algorithm
     assert isinstance(algorithm, A3C)
-    slow: Any = SlowHosts
     words: list[object] = [sys.executable, "-m", "colobus", "train", PRESET, "--env", ENV]
     for name, value in SHAPE.items():
         words += [flag(name), value]
@@ -203,6 +212,36 @@ def on_slow_hosts(crowd: int, experiment: Experiment, nodes: int, folder: Path) 
                 said = program.communicate(timeout=SECONDS_TO_CONFINE)
         if program.returncode != 0:
             raise SystemExit(f"{nodes} nodes: exit {program.returncode}: {said[1]}")
+
+
+def slow_costs() -> None:
+    """Measure costs on a slow host, where a stage is interrupted often; write them for a core.
+
+    Ray's daemons have all of this machine, as in a run. What was measured in seconds is so many
+    times shorter as the host is slower; what was measured in time of a core is what it is. Both
+    ends of a call share the host, so the event loop is not told from the rest.
+    """
+    words: list[object] = [sys.executable, "-m", "colobus", "bench", PRESET, "--env", ENV]
+    for name in ("games", "length"):
+        words += [flag(name), SHAPE[name]]
+    words += ["--costs", COSTS_SLOW, "--seconds", SECONDS_OF_COSTS]
+    with slow_hosts()[0](1) as (host,):
+        program = host.run(words)
+        host.limit(CPUS)
+        for title in ("ray::Process", "".join(map(str, words[:4]))):
+            while not host.confine(title) and program.poll() is None:
+                time.sleep(SECONDS_TO_CONFINE)
+        said = program.communicate()
+    if program.returncode != 0:
+        raise SystemExit(f"exit {program.returncode}: {said[1]}")
+    found = json.loads(COSTS_SLOW.read_text(encoding="utf-8"))
+    for point in found["points"]:
+        point["stages"] = {n: [CPUS * s for s in v] for n, v in point["stages"].items()}
+    found["servers"] = [{n: CPUS * v for n, v in one.items()} for one in found["servers"]]
+    for one in found["calls"]:
+        loop = min(CPUS * one["loop"], one["cpu"])
+        one.update(loop=loop, latency=0.0, byte=CPUS * one["byte"])
+    COSTS_SLOW.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def add_rows(
@@ -310,7 +349,7 @@ def predict() -> None:
     measured = {nodes: row["versions"] for nodes, row in medians(SPEED).items()}
     if not {1, 2} <= measured.keys():
         raise SystemExit("measure 1 and 2 hosts first")
-    costs = read_costs(str(COSTS_NOW), setting(1, RATE, 1), PRESET)
+    costs = read_costs(str(COSTS_SLOW), setting(1, RATE, 1), PRESET)
     factor = fitted(costs, measured)
     fit = scaled(costs, factor)
     FITTED.write_text(json.dumps(asdict(fit), indent=1) + "\n", encoding="utf-8")
@@ -354,23 +393,25 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("tune", "speed", "predict", "measure", "simulate"))
+    parser.add_argument(
+        "what", choices=("tune", "costs", "speed", "predict", "measure", "simulate")
+    )
     parser.add_argument("--nodes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--crowd", type=int, help="slow hosts beside those of a run: rows apart")
     flags = parser.parse_args(args)
-    if flags.what == "predict":
-        predict()
+    if flags.what in ("costs", "predict"):
+        slow_costs() if flags.what == "costs" else predict()
         return 0
     for nodes in flags.nodes:
         if flags.what == "tune":
             add_rows("tuning", on_virtual(COSTS), nodes, drawn(nodes), TUNING)
         else:
             among = "" if flags.crowd is None else f" among {flags.crowd} others"
-            kinds = {"speed": f"{SPEED}{among}", "measure": "measured apart"}
-            kind = kinds.get(flags.what, f"virtual {SPEED}")
+            measured = {"speed": f"{SPEED}{among}", "measure": "measured spread"}
+            kind = measured.get(flags.what, f"virtual {SPEED}")
             slow = partial(on_slow_hosts, flags.crowd or 0)
-            learn = slow if flags.what in kinds else on_virtual(FITTED)
+            learn = slow if flags.what in measured else on_virtual(FITTED)
             add_rows(kind, learn, nodes, [best_rate(nodes)], flags.seeds)
     return 0
 

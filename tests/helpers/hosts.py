@@ -147,13 +147,19 @@ class Host:
             for side, device in ((self._own, "eth0"), (self._switch, self.name)):
                 side.call("tc", "qdisc", "replace", "dev", device, *bucket, "latency", "400ms")
 
-    def confine(self, title: str) -> None:
-        """Let programs that `run` started before the first limit have it too, by their title."""
+    def confine(self, title: str) -> int:
+        """Let programs that `run` started before the first limit have it too, by their title.
+
+        Returns how many there are.
+        """
+        found = 0
         for pid in self.processes():
             with suppress(psutil.NoSuchProcess, ProcessLookupError):
                 if "".join(psutil.Process(pid).cmdline()).startswith(title):
+                    found += 1
                     for kind in KINDS:
                         (QUOTAS.with_name(kind) / self._group / "cgroup.procs").write_text(f"{pid}")
+        return found
 
     def quota(self) -> dict[str, int]:
         """Return what the kernel counted of the host's CPUs, since they were first limited.
