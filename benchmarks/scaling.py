@@ -240,7 +240,8 @@ def slow_costs() -> None:
     found["servers"] = [{n: CPUS * v for n, v in one.items()} for one in found["servers"]]
     for one in found["calls"]:
         loop = min(CPUS * one["loop"], one["cpu"])
-        one.update(loop=loop, latency=0.0, byte=CPUS * one["byte"])
+        sent = {name: CPUS * one[name] for name in ("byte", "carried")}
+        one.update(loop=loop, latency=0.0, **sent)
     COSTS_SLOW.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
@@ -293,23 +294,19 @@ def best_rate(nodes: int) -> float:
 
 
 def scaled(costs: Costs, factor: float) -> Costs:
-    """Return costs whose stages and calls take so many times as long."""
+    """Return costs whose stages take so many times as long."""
     points = tuple(
         point | {"stages": {n: [factor * s for s in v] for n, v in point["stages"].items()}}
         for point in costs.points
     )
-    calls = tuple(
-        {name: value if name == "idle" else factor * value for name, value in one.items()}
-        for one in costs.calls
-    )
-    return replace(costs, points=points, calls=calls)
+    return replace(costs, points=points)
 
 
 def fitted(costs: Costs, measured: dict[int, float]) -> float:
-    """Return the factor of all costs with which 1 and 2 hosts are as fast as measured, in the mean.
+    """Return the factor of stages with which 1 and 2 hosts are as fast as measured, in the mean.
 
-    The mean is of logarithms. Two factors, of work and of calls, were tried: with two hosts as fast
-    as one, as they were measured, calls cost nothing.
+    The mean is of logarithms. Stages were measured one after the other, and share caches and
+    Python's lock in a run. Calls are not scaled: they were measured between two processes.
     """
     factor = 1.0
     for _ in range(STEPS_OF_FIT):

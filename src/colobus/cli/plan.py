@@ -230,14 +230,14 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         slice_ = 4.0 * size / shape.servers  # bytes
         # it asks all servers at once: gradients go and parameters come by its own link and core
         learn += 2 * calls.latency + calls.cpu + max(calls.cpu, calls.loop)
-        learn += 2 * (calls.byte + 1 / link) * 4.0 * size
+        learn += 2 * (shape.servers * calls.packing(slice_) + 4.0 * size / link)
         wire = link if shape.asynchronous else link / 2  # else no gradient comes while all pull
         far = 1.0 - 1.0 / nodes or NOTHING  # a server's host has a worker, too
         found |= {
             "workers' links": min(nodes, learners) * wire / (4.0 * size),
             "servers' links": min(shape.servers, nodes) * wire / (4.0 * size * far),
             "servers' steps": 1.0 / max(slice_ / 4.0 * (more + step / gradients), NOTHING),
-            "servers' calls": 1.0 / max(calls.loop + calls.byte * slice_, NOTHING),
+            "servers' calls": 1.0 / max(calls.loop + calls.packing(slice_), NOTHING),
         }
     found["learners' rounds"] = learners / learn
     return {name: rate * shape.datapoints for name, rate in found.items()}

@@ -56,7 +56,9 @@ class Calls:
     latency: float = 0.0
     """Seconds that it takes, and its answer, besides."""
     byte: float = 0.0
-    """Seconds of a core for packing a byte, and again for unpacking it."""
+    """Seconds of a core for packing a byte of the object store, and again for unpacking it."""
+    carried: float = 0.0
+    """The same of a byte that travels with its call, as all do of less than `STORED`."""
     cpu: float = 0.0
     """Seconds of a core at each end, the event loop's included."""
     idle: float = 0.0
@@ -64,12 +66,17 @@ class Calls:
     envelope: int = 500
     """Bytes of a call or an answer beside its vectors."""
 
+    def packing(self, size: float) -> float:
+        """Return the seconds of a core for packing so many bytes, and again for unpacking them."""
+        return size * (self.byte if size >= STORED else self.carried)
+
 
 class Trips(NamedTuple):
     """What calls to another process of this machine took, in seconds."""
 
     empty: list[float]  # for each number of callers: an empty call
-    byte: float  # for a byte at each end
+    byte: float  # for a byte at each end, by way of the object store
+    carried: float  # with the call
     cpu: float  # of a core for an empty call, the mean of both ends
     idle: float  # of a core for each second in which the other process was asked nothing
 
@@ -301,7 +308,7 @@ class World(Time):
 
     def _send(self, mine: Turn, source: Process, to: Process, size: int) -> None:
         """Pack what goes to another process, carry it there, and take it in."""
-        calls, pack = self.calls, self.calls.byte * size
+        calls, pack = self.calls, self.calls.packing(size)
         self._work(mine, calls.cpu / 2 + pack, source.host)
         self._carry(mine, source.host, to.host, size + calls.envelope)
         if calls.loop > 0.0 or pack > 0.0:
@@ -317,14 +324,14 @@ class World(Time):
         stored = self._stored.get(role)
         if stored is None or stored.values is not values:
             stored = self._stored[role] = Stored(values)
-            self._work(mine, self.calls.byte * size, source.host)
+            self._work(mine, self.calls.packing(size), source.host)
         if id(to.host) in stored.there or source.host is to.host:
             arrival = stored.there.get(id(to.host), 0.0)
         else:
             arrival = stored.there[id(to.host)] = reserve(self._time, source.host, to.host, size)
         self.sleep(max(arrival - self._time, 0.0))
         self._send(mine, source, to, 0)
-        self._work(mine, self.calls.byte * size, to.host)
+        self._work(mine, self.calls.packing(size), to.host)
 
     def _carry(self, mine: Turn, source: Host, to: Host, size: int) -> None:
         if source is not to:

@@ -115,7 +115,7 @@ class Costs:
         known: dict[str, Any] = {  # files of version 0.2.0 have no cpu and no idle
             name: float(np.median([one[name] for one in every])) for name in (every or ({},))[0]
         }
-        return Calls(**known)
+        return Calls(**{"carried": known.get("byte", 0.0)} | known)  # nor what is carried
 
     def draw(self, experiment: Experiment, parameters: int, repetition: int | None = None) -> Draw:
         """Return what draws the costs of a run whose network has so many parameters."""

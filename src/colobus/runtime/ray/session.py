@@ -310,8 +310,8 @@ class Echo:
         return time.process_time()
 
 
-VECTOR = 1_000_000
-"""Float32 numbers of a vector that is sent."""
+VECTORS = (1_000_000, 100_000)
+"""Float32 numbers of vectors that are sent: one by way of the object store, one with its call."""
 
 PAUSE = 0.01
 """Seconds between two calls that are rare, which use more of a core than those at full speed."""
@@ -331,8 +331,8 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
     echo: Any = ray.remote(Process).options(num_cpus=0).remote(len(callers))
     node = Node(Echo, (), {}, "echo", "tracker", "echo")
     ray.get(echo.begin.remote(0, partial(RoleGraph, [node]), ["echo"], {}, seconds))
-    each = seconds / (repetitions * (len(callers) + 3))
-    vector = torch.zeros(VECTOR)
+    each = seconds / (repetitions * (len(callers) + 2 + len(VECTORS)))
+    vectors = [torch.zeros(size) for size in VECTORS]
 
     def take(value: Any) -> Any:
         return ray.get(echo.call.remote(Request(0, "echo", "take", (value,), {})))
@@ -360,12 +360,13 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
         time.sleep(0.0 if calls else each)
         return np.subtract((take(b""), time.process_time()), before)
 
-    trip(1, vector)  # the first calls are slow
+    for vector in vectors:
+        trip(1, vector)  # the first calls are slow
     found = []
     for _ in range(repetitions):
         empty = [trip(count, b"") for count in callers]
-        byte = max(trip(1, vector) - empty[0], 0.0) / (2 * vector.nbytes)
+        byte, carried = (max(trip(1, v) - empty[0], 0.0) / (2 * v.nbytes) for v in vectors)
         rest, calls = used(0), max(int(each / PAUSE), 1)  # with the call that asks
         cpu = max(float((used(calls) - rest).mean()) / calls, 0.0)
-        found.append(Trips(empty, byte, cpu, max(float(rest[0]) - cpu, 0.0) / each))
+        found.append(Trips(empty, byte, carried, cpu, max(float(rest[0]) - cpu, 0.0) / each))
     return found
