@@ -240,7 +240,7 @@ def slow_costs() -> None:
     found["servers"] = [{n: CPUS * v for n, v in one.items()} for one in found["servers"]]
     for one in found["calls"]:
         loop = min(CPUS * one["loop"], one["cpu"])
-        sent = {name: CPUS * one[name] for name in ("byte", "carried")}
+        sent = {name: CPUS * one[name] for name in ("byte", "stored", "carried")}
         one.update(loop=loop, latency=0.0, **sent)
     COSTS_SLOW.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

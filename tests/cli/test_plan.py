@@ -129,7 +129,7 @@ def test_a_file_of_something_else_is_no_costs(name: str, file: Path) -> None:
 
 def test_what_a_call_costs_is_as_long_as_a_round_trip_by_hand() -> None:
     """The loop takes 1 ms a call and 2 ms are left; work is 0.5 ms here and 1 ms there."""
-    own = {"byte": 1e-9, "carried": 2e-9, "cpu": 5e-4, "idle": 0.01}
+    own = {"byte": 1e-9, "stored": 1e-3, "carried": 2e-9, "cpu": 5e-4, "idle": 0.01}
     trips = Trips([3e-3, 4e-3, 6e-3], **own)
     expected = {"loop": 1e-3, "latency": 7.5e-4} | own
     assert calls_of((1, 2, 4), trips) == pytest.approx(expected)

@@ -192,5 +192,5 @@ def calls_of(callers: Sequence[int], trips: Trips) -> dict[str, float]:
     loop = max(float(loop), 0.0)
     work = trips.cpu + max(trips.cpu, loop)
     latency = max(float(rest) + loop - work, trips.empty[0] - work, 0.0) / 2
-    own = {name: getattr(trips, name) for name in ("byte", "carried", "cpu", "idle")}
+    own = {name: getattr(trips, name) for name in ("byte", "stored", "carried", "cpu", "idle")}
     return {"loop": loop, "latency": latency} | own

@@ -57,8 +57,10 @@ class Calls:
     """Seconds that it takes, and its answer, besides."""
     byte: float = 0.0
     """Seconds of a core for packing a byte of the object store, and again for unpacking it."""
+    stored: float = 0.0
+    """The same for an object there besides, however large it is."""
     carried: float = 0.0
-    """The same of a byte that travels with its call, as all do of less than `STORED`."""
+    """The same for a byte that travels with its call, as all do of less than `STORED`."""
     cpu: float = 0.0
     """Seconds of a core at each end, the event loop's included."""
     idle: float = 0.0
@@ -68,7 +70,7 @@ class Calls:
 
     def packing(self, size: float) -> float:
         """Return the seconds of a core for packing so many bytes, and again for unpacking them."""
-        return size * (self.byte if size >= STORED else self.carried)
+        return self.stored + size * self.byte if size >= STORED else size * self.carried
 
 
 class Trips(NamedTuple):
@@ -76,7 +78,8 @@ class Trips(NamedTuple):
 
     empty: list[float]  # for each number of callers: an empty call
     byte: float  # for a byte at each end, by way of the object store
-    carried: float  # with the call
+    stored: float  # for an object there besides
+    carried: float  # for a byte that travels with the call
     cpu: float  # of a core for an empty call, the mean of both ends
     idle: float  # of a core for each second in which the other process was asked nothing
 

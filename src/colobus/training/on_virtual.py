@@ -250,9 +250,18 @@ def simulated(graph: RoleGraph, world: World, hosts: Hosts, *how: Any) -> Virtua
     there = [Host(hosts.host_cores or math.inf, link) for _ in range(count)]
     places = placed(graph, specs, there)
     for host in there:
-        idle = world.calls.idle * sum(own is host for _, own in places)
+        specs = [spec for spec, own in places if own is host]
+        idle = sum(watching(world.calls, "tracker" in spec.roles) for spec in specs)
         host.cores = max(host.cores - idle, host.cores / 10)
     return Virtual(graph, world, places, *how)
+
+
+def watching(calls: Calls, tracker: bool) -> float:
+    """Return the share of a core that a process takes which only the run's own process asks.
+
+    Twice a second it asks each for a heartbeat, and the tracker three times more.
+    """
+    return calls.idle + 2 * (4 if tracker else 1) * calls.cpu
 
 
 def parameters_of(graph: RoleGraph) -> int:

@@ -310,8 +310,8 @@ class Echo:
         return time.process_time()
 
 
-VECTORS = (1_000_000, 100_000)
-"""Float32 numbers of vectors that are sent: one by way of the object store, one with its call."""
+VECTORS = (1_000_000, 200_000, 100_000)
+"""Float32 numbers of vectors that are sent, the first two by way of the object store."""
 
 PAUSE = 0.01
 """Seconds between two calls that are rare, which use more of a core than those at full speed."""
@@ -365,8 +365,10 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
     found = []
     for _ in range(repetitions):
         empty = [trip(count, b"") for count in callers]
-        byte, carried = (max(trip(1, v) - empty[0], 0.0) / (2 * v.nbytes) for v in vectors)
+        large, small, carried = (max(trip(1, v) - empty[0], 0.0) / 2 for v in vectors)
+        byte = max(large - small, 0.0) / (vectors[0].nbytes - vectors[1].nbytes)
+        sent = byte, max(small - byte * vectors[1].nbytes, 0.0), carried / vectors[2].nbytes
         rest, calls = used(0), max(int(each / PAUSE), 1)  # with the call that asks
         cpu = max(float((used(calls) - rest).mean()) / calls, 0.0)
-        found.append(Trips(empty, byte, carried, cpu, max(float(rest[0]) - cpu, 0.0) / each))
+        found.append(Trips(empty, *sent, cpu, max(float(rest[0]) - cpu, 0.0) / each))
     return found
