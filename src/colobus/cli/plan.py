@@ -72,7 +72,8 @@ class Plan(ExperimentFlags):
     link: str = "10Gb"
     """Of a host, in each direction: bits a second, such as 10Gb, or bytes, such as 20MB."""
     costs: str = ""
-    """File that colobus bench --costs has written on a machine like those of the cluster."""
+    """File that colobus bench --costs has written on a machine like those of the cluster, or such
+    as learn=50ms,emulate=1ms."""
     changes: bool = True
     """Also simulate changes that cost nothing: more servers, larger batches, backups."""
     json: bool = False
@@ -225,7 +226,8 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         "cores": nodes * cores / (rollouts * rollout + learn),
     }
     if shape.topology.remote_servers:
-        step, more = (float(np.mean([one[s] for one in costs.servers])) for s in PER_PARAMETER)
+        servers = costs.servers or (dict.fromkeys(PER_PARAMETER, 0.0),)
+        step, more = (float(np.mean([one[s] for one in servers])) for s in PER_PARAMETER)
         gradients = 1 if shape.asynchronous else shape.topology.gradients
         slice_ = 4.0 * size / shape.servers  # bytes
         # it asks all servers at once: gradients go and parameters come by its own link and core
@@ -288,13 +290,24 @@ def simulate(
 
 
 def in_rollouts(draw: Draw, shape: Shape) -> Draw:
-    """Return costs with the stage `ROLLOUT`, which is made of all stages of a rollout."""
+    """Return costs with the stage `ROLLOUT`, which is made of all stages of a rollout.
+
+    If a batch has the rollouts of some actors only, the first of each is shorter by chance: actors
+    of a long run are not in step.
+    """
+    played_at_once = shape.topology.players * shape.games * shape.length
+    in_step = played_at_once <= shape.topology.learners * shape.datapoints
+    begun = set[str]()
 
     def drawn(role: str, stage: str, chance: random.Random) -> float:
         if stage != ROLLOUT:
             return draw(role, stage, chance)
         played = sum(draw(role, "emulate", chance) for _ in range(shape.length))
-        return played + sum(draw(role, "act", chance) for _ in range(2 * shape.length + 1))
+        played += sum(draw(role, "act", chance) for _ in range(2 * shape.length + 1))
+        if in_step or role in begun:
+            return played
+        begun.add(role)
+        return chance.random() * played
 
     return drawn
 

@@ -157,7 +157,9 @@ def said_costs(text: str) -> Costs:
                 "learn=50ms,emulate=1ms"
             )
         found[stage.strip()] = [float(match[1]) * UNITS[match[2]]] * 2  # least and most
-    return Costs(points=({"repetition": 0, "games": 1, "datapoints": 1, "stages": found},))
+    machine = {"processor": "nothing: they were said"}
+    point = {"repetition": 0, "games": 1, "datapoints": 1, "stages": found}
+    return Costs(machine=machine, points=(point,))
 
 
 def measured_with(experiment: Experiment) -> dict[str, Any]:
@@ -170,7 +172,7 @@ def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
     """Return the costs in a file, if they are of such a game, algorithm and network.
 
     Args:
-        file: written by ``colobus bench --costs``.
+        file: written by ``colobus bench --costs``, or what `said_costs` understands.
         experiment: that will be simulated.
         name: of its preset, for the command that measures.
 
@@ -178,6 +180,8 @@ def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
         ColobusError: if there is no such file, or of another run; names the command.
     """
     measure = f"measure it: {program()} bench {name} --costs {file or 'costs.json'}"
+    if "=" in file and not Path(file).exists():
+        return said_costs(file)
     if not file:
         raise ColobusError(f"--costs: no machine was measured yet; {measure}")
     try:
@@ -215,8 +219,7 @@ class OnVirtual(Launcher):
                 group, which processes do without a runtime.
         """
         bytes_a_second(self._hosts.link)
-        said = self._hosts.costs
-        self._costs = said_costs(said) if "=" in said else read_costs(said, experiment, "PRESET")
+        self._costs = read_costs(self._hosts.costs, experiment, "PRESET")
         if experiment.shape.topology.replicas > 1:
             raise ColobusError("--reduce group with --on virtual: not simulated; leave one out")
         return super().check(experiment, devices, resumed)
