@@ -13,7 +13,6 @@ from colobus.cli.costs import calls_of
 from colobus.cli.plan import plan
 from colobus.experiment.presets import PRESETS
 from colobus.runtime.groups import Hosts
-from colobus.runtime.virtual import Trips
 from colobus.training.on_virtual import Costs, measured_with, read_costs
 from helpers.launching import printed, refused, told
 
@@ -67,6 +66,28 @@ def test_what_bounds_a_run_by_hand(file: Path) -> None:
     assert found["changes"]["--quorum 3"] == pytest.approx(-0.25, abs=0.05)  # a quarter is dropped
     found = planned("--nodes", 4, "--quorum", 3, "--no-changes", "--costs", file)
     assert found["dropped"][0] == pytest.approx(0.25, abs=0.05)
+
+
+@pytest.mark.slow
+def test_costs_are_said_by_hand() -> None:
+    """A rollout of 8 games takes 9 x 0.2 ms, and its batch 50 ms to learn from."""
+    found = planned("--nodes", 2, "--no-changes", "--costs", "learn=50ms,emulate=200us")
+    assert (found["bound_by"], found["machine"]["processor"]) == (
+        "learners' rounds",
+        "nothing: they were said",
+    )
+    assert found["steps"] == pytest.approx([2 * 72 / 0.05] * 3, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("actors", "bound"), [(32, 250 / 0.665), (128, 1000 / 0.0328)])
+def test_many_actors_of_one_learner_are_not_in_step(actors: int, bound: float) -> None:
+    """Each makes 5 games x 50 steps in 50 x 13.3 ms; a batch of 1,000 takes 32.8 ms to load."""
+    words = ("--actors", actors, "--games", 5, "--length", 50, "--batch", 1000, "--loaders", 1)
+    costs = ("--costs", "emulate=13.3ms,learn=26.9ms,load=32.8ms")
+    found = told("plan", "appo-pong", *words, *costs, "--nodes", 5, "--cores", 64, "--no-changes")
+    steps = bound * (actors if actors == 32 else 1)
+    assert found["steps"] == pytest.approx([steps] * 3, rel=0.05)
 
 
 @pytest.mark.slow
@@ -130,9 +151,8 @@ def test_a_file_of_something_else_is_no_costs(name: str, file: Path) -> None:
 def test_what_a_call_costs_is_as_long_as_a_round_trip_by_hand() -> None:
     """The loop takes 1 ms a call and 2 ms are left; work is 0.5 ms here and 1 ms there."""
     own = {"byte": 1e-9, "stored": 1e-3, "carried": 2e-9, "cpu": 5e-4, "idle": 0.01}
-    trips = Trips([3e-3, 4e-3, 6e-3], **own)
     expected = {"loop": 1e-3, "latency": 7.5e-4} | own
-    assert calls_of((1, 2, 4), trips) == pytest.approx(expected)
+    assert calls_of((1, 2, 4), [3e-3, 4e-3, 6e-3], own) == pytest.approx(expected)
 
 
 @pytest.mark.cluster
@@ -143,7 +163,9 @@ def test_costs_are_measured_for_a_plan(tmp_path: Path) -> None:
     assert costs.repetitions == 5
     for stage in ("act", "emulate", "learn", "wait for experience", "between stages"):
         assert costs.mean(stage, 72) > 0.0, stage
+    assert all("learn" in point["stages"] for point in costs.points)
     for one in costs.calls:  # any of them may be 0 on a busy machine, but not all
         assert min(one.values()) >= 0.0 < one["loop"] + one["latency"] + one["cpu"]
+        assert {"byte", "stored", "carried"} <= one.keys()
     assert all(one["step"] > 0.0 for one in costs.servers)
     assert planned("--nodes", 2, "--costs", file, "--no-changes")["steps"][1] > 0.0

@@ -22,7 +22,17 @@ from colobus.ops.flat import FlatParameters
 from colobus.roles.tracker import StopRule
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Hosts, ProcessSpec, group_processes
-from colobus.runtime.virtual import Calls, Draw, Host, Process, Virtual, World, placed, reserve
+from colobus.runtime.virtual import (
+    STORED,
+    Calls,
+    Draw,
+    Host,
+    Process,
+    Virtual,
+    World,
+    placed,
+    reserve,
+)
 from colobus.training.on_virtual import bytes_a_second, simulated
 from colobus.training.run import train
 from colobus.training.start import begin, open_games
@@ -182,8 +192,17 @@ def test_a_call_works_at_both_ends_by_hand() -> None:
     assert seconds == pytest.approx(20 * 2.0, abs=1.5)
 
 
+def test_what_travels_with_a_call_costs_by_the_byte_and_an_object_of_the_store_also_by_itself() -> (
+    None
+):
+    calls = Calls(byte=1e-9, stored=1e-3, carried=4e-9)
+    assert calls.packing(500_000) == pytest.approx(2e-3)
+    assert calls.packing(STORED) == pytest.approx(1.6e-3)
+
+
 def test_idle_processes_leave_less_of_the_cores_of_their_host() -> None:
-    experiment, world = distributed_catch(1), World(free, Calls(idle=0.1))
+    """Each is asked how it is twice a second, the tracker four times as often."""
+    experiment, world = distributed_catch(1), World(free, Calls(idle=0.1, cpu=0.01))
     with passing(world):
         games = open_games(experiment)
         start = begin(experiment, games)
@@ -194,7 +213,8 @@ def test_idle_processes_leave_less_of_the_cores_of_their_host() -> None:
         names[own.host].add(own.name)
     assert sorted(map(len, names.values())) == [2, 3]  # two workers, two servers and the tracker
     for host, there in names.items():
-        assert host.cores == pytest.approx(1.0 - 0.1 * len(there))
+        asked = 2 * 0.01 * (len(there) + 3 * ("tracker" in there))
+        assert host.cores == pytest.approx(1.0 - 0.1 * len(there) - asked)
 
 
 @pytest.mark.slow

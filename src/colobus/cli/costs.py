@@ -28,7 +28,7 @@ from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.tracker import StopRule
 from colobus.runtime.groups import Hosts
 from colobus.runtime.system import describe_machine, keep_freed_memory
-from colobus.runtime.virtual import BETWEEN, Trips, Turn, World
+from colobus.runtime.virtual import BETWEEN, Turn, World
 from colobus.training.on_ray import OnRay
 from colobus.training.on_virtual import PER_PARAMETER, measured_with, parameters_of, simulated
 from colobus.training.start import begin, open_games
@@ -42,6 +42,9 @@ FACTORS = (0.5, 1.0, 2.0)
 CALLERS = (1, 2, 4, 8, 16, 32, 64)
 
 QUANTILES = np.linspace(0.0, 1.0, 21)
+
+LEAST = 5
+"""Batches from which a learner learns, however long that takes."""
 
 PUSHED = 8
 """Gradients of a step of the server that is measured."""
@@ -120,7 +123,7 @@ def measure_costs(
         "machine": describe_machine(),
         "points": points,
         "servers": servers,
-        "calls": [calls_of(CALLERS, each) for each in trips],
+        "calls": [calls_of(CALLERS, *each) for each in trips],
     }
     file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
@@ -150,8 +153,9 @@ def stages_of(experiment: Experiment, seconds: float) -> tuple[dict[str, list[fl
         graph = make_graph(experiment, start, None, 0.0, games=games, spread=True)
         runtime = simulated(graph, world, Hosts())
         runtime.start()
-        while world.now() < seconds and not runtime.wait(0.1):
-            pass
+        few = True
+        while (few or world.now() < seconds) and not runtime.wait(0.1):
+            few = len(world.seconds.get("learn", ())) < LEAST
         runtime.stop()
         runtime.check()
     found = {}
@@ -182,15 +186,16 @@ def server_costs(experiment: Experiment, parameters: int) -> dict[str, float]:
     return dict(zip(PER_PARAMETER, (one / parameters, more / parameters), strict=True))
 
 
-def calls_of(callers: Sequence[int], trips: Trips) -> dict[str, float]:
+def calls_of(
+    callers: Sequence[int], empty: Sequence[float], costs: dict[str, float]
+) -> dict[str, float]:
     """Return what calls cost (`Calls`), given what they took with so many callers at once.
 
     With many callers a round trip is as long as the event loop takes for all of them. With one it
     is as long as the work of both ends, one after the other, and what it waits for besides.
     """
-    loop, rest = np.polyfit(callers, trips.empty, 1, w=1.0 / np.array(trips.empty))
+    loop, rest = np.polyfit(callers, empty, 1, w=1.0 / np.array(empty))
     loop = max(float(loop), 0.0)
-    work = trips.cpu + max(trips.cpu, loop)
-    latency = max(float(rest) + loop - work, trips.empty[0] - work, 0.0) / 2
-    own = {name: getattr(trips, name) for name in ("byte", "stored", "carried", "cpu", "idle")}
-    return {"loop": loop, "latency": latency} | own
+    work = costs["cpu"] + max(costs["cpu"], loop)
+    latency = max(float(rest) + loop - work, empty[0] - work, 0.0) / 2
+    return {"loop": loop, "latency": latency} | costs

@@ -226,8 +226,7 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         "cores": nodes * cores / (rollouts * rollout + learn),
     }
     if shape.topology.remote_servers:
-        servers = costs.servers or (dict.fromkeys(PER_PARAMETER, 0.0),)
-        step, more = (float(np.mean([one[s] for one in servers])) for s in PER_PARAMETER)
+        step, more = (float(np.mean([one[s] for one in costs.servers] or 0)) for s in PER_PARAMETER)
         gradients = 1 if shape.asynchronous else shape.topology.gradients
         slice_ = 4.0 * size / shape.servers  # bytes
         # it asks all servers at once: gradients go and parameters come by its own link and core

@@ -73,17 +73,6 @@ class Calls:
         return self.stored + size * self.byte if size >= STORED else size * self.carried
 
 
-class Trips(NamedTuple):
-    """What calls to another process of this machine took, in seconds."""
-
-    empty: list[float]  # for each number of callers: an empty call
-    byte: float  # for a byte at each end, by way of the object store
-    stored: float  # for an object there besides
-    carried: float  # for a byte that travels with the call
-    cpu: float  # of a core for an empty call, the mean of both ends
-    idle: float  # of a core for each second in which the other process was asked nothing
-
-
 class Turn:
     """A thread of a run, and what it waits for."""
 

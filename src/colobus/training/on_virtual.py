@@ -43,6 +43,9 @@ BY_GAMES = frozenset({"act", "emulate", "start games", "load parameters"})
 PER_PARAMETER = ("step", "take a gradient")
 """Stages of a server, whose seconds are those of one parameter."""
 
+LOOKS = 2
+"""Of the run's own process at all others, a second."""
+
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 COST = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s)")
@@ -157,9 +160,8 @@ def said_costs(text: str) -> Costs:
                 "learn=50ms,emulate=1ms"
             )
         found[stage.strip()] = [float(match[1]) * UNITS[match[2]]] * 2  # least and most
-    machine = {"processor": "nothing: they were said"}
     point = {"repetition": 0, "games": 1, "datapoints": 1, "stages": found}
-    return Costs(machine=machine, points=(point,))
+    return Costs(machine={"processor": "nothing: they were said"}, points=(point,))
 
 
 def measured_with(experiment: Experiment) -> dict[str, Any]:
@@ -253,18 +255,13 @@ def simulated(graph: RoleGraph, world: World, hosts: Hosts, *how: Any) -> Virtua
     there = [Host(hosts.host_cores or math.inf, link) for _ in range(count)]
     places = placed(graph, specs, there)
     for host in there:
-        specs = [spec for spec, own in places if own is host]
-        idle = sum(watching(world.calls, "tracker" in spec.roles) for spec in specs)
+        idle = 0.0
+        for spec in (spec for spec, own in places if own is host):
+            # the run's own process asks each for a heartbeat, and the tracker three times more
+            asked = LOOKS * (4 if "tracker" in spec.roles else 1)
+            idle += world.calls.idle + asked * world.calls.cpu
         host.cores = max(host.cores - idle, host.cores / 10)
     return Virtual(graph, world, places, *how)
-
-
-def watching(calls: Calls, tracker: bool) -> float:
-    """Return the share of a core that a process takes which only the run's own process asks.
-
-    Twice a second it asks each for a heartbeat, and the tracker three times more.
-    """
-    return calls.idle + 2 * (4 if tracker else 1) * calls.cpu
 
 
 def parameters_of(graph: RoleGraph) -> int:

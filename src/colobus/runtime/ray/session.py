@@ -33,7 +33,6 @@ from colobus.runtime.groups import Cluster
 from colobus.runtime.ray.own_cluster import own_folder
 from colobus.runtime.ray.process import Process, first_line, register_tensors
 from colobus.runtime.system import usable_cores
-from colobus.runtime.virtual import Trips
 
 LOOK_SECONDS = 1.0
 """Between two connections to a port."""
@@ -317,7 +316,9 @@ PAUSE = 0.01
 """Seconds between two calls that are rare, which use more of a core than those at full speed."""
 
 
-def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> list[Trips]:
+def round_trips(
+    callers: Sequence[int], seconds: float, repetitions: int
+) -> list[tuple[list[float], dict[str, float]]]:
     """Return what a call to a role in another process of this machine takes, in a connected Ray.
 
     Args:
@@ -326,7 +327,8 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
         repetitions: how often to measure each.
 
     Returns:
-        What it took in each repetition.
+        For each repetition the seconds of an empty call with so many callers, and what `Calls`
+        has besides the loop and the latency, each for one end of a call.
     """
     echo: Any = ray.remote(Process).options(num_cpus=0).remote(len(callers))
     node = Node(Echo, (), {}, "echo", "tracker", "echo")
@@ -367,8 +369,14 @@ def round_trips(callers: Sequence[int], seconds: float, repetitions: int) -> lis
         empty = [trip(count, b"") for count in callers]
         large, small, carried = (max(trip(1, v) - empty[0], 0.0) / 2 for v in vectors)
         byte = max(large - small, 0.0) / (vectors[0].nbytes - vectors[1].nbytes)
-        sent = byte, max(small - byte * vectors[1].nbytes, 0.0), carried / vectors[2].nbytes
         rest, calls = used(0), max(int(each / PAUSE), 1)  # with the call that asks
         cpu = max(float((used(calls) - rest).mean()) / calls, 0.0)
-        found.append(Trips(empty, *sent, cpu, max(float(rest[0]) - cpu, 0.0) / each))
+        costs = {
+            "byte": byte,
+            "stored": max(small - byte * vectors[1].nbytes, 0.0),
+            "carried": carried / vectors[2].nbytes,
+            "cpu": cpu,
+            "idle": max(float(rest[0]) - cpu, 0.0) / each,
+        }
+        found.append((empty, costs))
     return found
