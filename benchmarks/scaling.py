@@ -1,12 +1,13 @@
 """Nodes against versions a second and time to a score: planned, simulated and measured.
 
     colobus bench dba3c-pong --env benchmarks.scaling:Board --games 2 --length 9 --costs FILE
-    (FILE: benchmarks/results/scaling/pictures/costs.json, for tuning and time to the score)
+    (FILE: benchmarks/results/scaling/pictures/costs.json, for tuning)
     python -m benchmarks.scaling tune                           a learning rate for each size
     python -m benchmarks.scaling costs                          the same command on a slow host
     python -m benchmarks.scaling speed --nodes 1 2                 on slow hosts of this machine
     python -m benchmarks.scaling predict                        fits 1 and 2, writes 3, 4 and 8
     python -m benchmarks.scaling speed --nodes 3 4 8               after that is committed
+    (speed with --seeds 1 2 3 4 5 6)
     python -m benchmarks.scaling measure                        the same to the score
     python -m benchmarks.scaling speed --nodes 1 --crowd 7         what sharing two cores costs
     python -m benchmarks.scaling simulate                       real learning in simulated time

@@ -192,9 +192,7 @@ def test_a_call_works_at_both_ends_by_hand() -> None:
     assert seconds == pytest.approx(20 * 2.0, abs=1.5)
 
 
-def test_what_travels_with_a_call_costs_by_the_byte_and_an_object_of_the_store_also_by_itself() -> (
-    None
-):
+def test_an_object_of_the_store_costs_something_besides_its_bytes() -> None:
     calls = Calls(byte=1e-9, stored=1e-3, carried=4e-9)
     assert calls.packing(500_000) == pytest.approx(2e-3)
     assert calls.packing(STORED) == pytest.approx(1.6e-3)

@@ -72,8 +72,8 @@ class Plan(ExperimentFlags):
     link: str = "10Gb"
     """Of a host, in each direction: bits a second, such as 10Gb, or bytes, such as 20MB."""
     costs: str = ""
-    """File that colobus bench --costs has written on a machine like those of the cluster, or such
-    as learn=50ms,emulate=1ms."""
+    """File that colobus bench --costs has written on a machine like those of the cluster, or what
+    stages take, such as learn=50ms,emulate=1ms."""
     changes: bool = True
     """Also simulate changes that cost nothing: more servers, larger batches, backups."""
     json: bool = False

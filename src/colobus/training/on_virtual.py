@@ -161,7 +161,7 @@ def said_costs(text: str) -> Costs:
             )
         found[stage.strip()] = [float(match[1]) * UNITS[match[2]]] * 2  # least and most
     point = {"repetition": 0, "games": 1, "datapoints": 1, "stages": found}
-    return Costs(machine={"processor": "nothing: they were said"}, points=(point,))
+    return Costs(machine={"processor": "no machine (said by hand)"}, points=(point,))
 
 
 def measured_with(experiment: Experiment) -> dict[str, Any]:
