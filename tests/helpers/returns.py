@@ -34,16 +34,27 @@ def lambda_returns(
 def histogram_of(value: float, bins: int, most: float) -> list[float]:
     """Farebrother et al. 2024, section 3.1: a normal distribution cut into bins of equal width.
 
-    Values are squashed first (Pohlen et al. 2018, without their linear term).
+    Values are squashed first (Pohlen et al. 2018, without their linear term). The distribution is
+    where its mean is the value, which is found by halving.
     """
     limit = math.sqrt(most + 1) - 1
     width = 2 * limit / bins
-    value = min(max(value, -most), most)
-    middle = math.copysign(math.sqrt(abs(value) + 1) - 1, value)
-    deviation = 0.75 * width
+    variance = (0.75**2 + 1 / 12) * width**2
+    middles = [-limit + (i + 0.5) * width for i in range(bins)]
+    worth = [
+        math.copysign((abs(m) + 1) ** 2 - 1 - variance, m) if abs(m) > 1e-9 else 0 for m in middles
+    ]
 
-    def below(edge: float) -> float:
-        return 0.5 * (1 + math.erf((edge - middle) / (deviation * math.sqrt(2))))
+    def around(middle: float) -> list[float]:
+        def below(edge: float) -> float:
+            return 0.5 * (1 + math.erf((edge - middle) / (0.75 * width * math.sqrt(2))))
 
-    mass = [below(-limit + (i + 1) * width) - below(-limit + i * width) for i in range(bins)]
-    return [one / sum(mass) for one in mass]
+        mass = [below(-limit + (i + 1) * width) - below(-limit + i * width) for i in range(bins)]
+        return [one / sum(mass) for one in mass]
+
+    low, high = 0.0, limit
+    for _ in range(60):
+        middle = (low + high) / 2
+        mean = sum(p * w for p, w in zip(around(middle), worth, strict=True))
+        low, high = (middle, high) if mean < abs(value) else (low, middle)
+    return around(math.copysign(low, value))

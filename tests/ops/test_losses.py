@@ -5,6 +5,8 @@ The losses themselves are compared with the papers in `algorithms`.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -78,15 +80,31 @@ def test_targets_are_normal_distributions_cut_into_bins(bins: int, limit: float)
     np.testing.assert_allclose(found.numpy(), want, atol=2e-6)
 
 
-@pytest.mark.parametrize(("bins", "limit"), [(51, 100.0), (101, 100.0), (51, 20.0)])
+@pytest.mark.parametrize(("bins", "limit"), [(20, 100.0), (51, 100.0), (101, 100.0), (51, 1e3)])
 def test_the_mean_of_a_target_is_the_return(bins: int, limit: float) -> None:
-    """A mean that is too high would grow with every bootstrap."""
-    returns = torch.linspace(-0.6 * limit, 0.6 * limit, 2401)
-    target = distributions.histograms_of(returns, bins, limit)
-    found = distributions.means_of("histograms", target.log(), limit)
-    assert (found - returns).abs().max() < 0.025
-    larger = (found - returns)[returns > 0].mean().item()
-    assert abs(larger) < 0.003  # not on one side
+    """A mean that is too large would grow with every bootstrap, so shares of it count."""
+    sizes = torch.logspace(-3.0, math.log10(0.85 * limit), 2401)
+    for returns in (sizes, -sizes):
+        target = distributions.histograms_of(returns, bins, limit)
+        found = distributions.means_of("histograms", target.log(), limit)
+        torch.testing.assert_close(found, returns, rtol=1e-3, atol=2e-6)
+
+
+def test_a_value_without_rewards_falls_to_0() -> None:
+    """Each bootstrap multiplies it by the discount, and nothing else."""
+    value = torch.tensor([1.0])
+    for _ in range(200):
+        target = distributions.histograms_of(0.97 * value, 51)
+        value = distributions.means_of("histograms", target.log())
+    assert value.item() == pytest.approx(0.97**200, rel=0.01)
+
+
+def test_returns_beyond_the_limit_and_none_have_targets() -> None:
+    returns = torch.tensor([math.inf, -1e9, 100.0, math.nan])
+    found = distributions.histograms_of(returns, 51)
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], found[2].flip(0))
+    assert found[3].isnan().all()  # an error is to be seen
 
 
 def test_who_only_acts_first_does_not_hinder_who_learns() -> None:

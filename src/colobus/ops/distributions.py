@@ -40,6 +40,9 @@ LIMIT = 100.0
 """Largest return that histograms hold, unless a setting says otherwise: rewards of 1 at each step
 with a discount of 0.99."""
 
+PLACES = 4097
+"""Places of a target for which its mean is known; between them it is interpolated."""
+
 SPREAD = 0.75
 """Standard deviation of a target in widths of a bin (Farebrother et al. 2024, section 3.1)."""
 
@@ -67,15 +70,43 @@ def centres(bins: int, device: torch.device | None = None, limit: float = LIMIT)
     return middle.sign() * ((middle.abs() + 1.0).square() - 1.0 - variance)
 
 
-def histograms_of(returns: torch.Tensor, bins: int, limit: float = LIMIT) -> torch.Tensor:
-    """Return the target's probabilities float32[…, bins] for returns float32[…]."""
-    cuts = edges(bins, returns.device, limit)
+@cache
+@torch.inference_mode(False)
+def means_by_place(
+    bins: int, device: torch.device | None = None, limit: float = LIMIT
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return places of a normal distribution from 0 up, as values of h, and its mean at each.
+
+    Both are float32[P] and rising. Nobody changes them.
+    """
+    last = math.sqrt(limit + 1.0) - 1.0
+    places = torch.linspace(0.0, last, PLACES, dtype=torch.float64)
+    cuts, values = edges(bins, None, limit).double(), centres(bins, None, limit).double()
+    means = normals_at(places, cuts) @ values
+    rising = int(means.argmax()) + 1  # near the last edge so much is cut off that it may fall
+    return places[:rising].float().to(device), means[:rising].float().to(device)
+
+
+def normals_at(places: torch.Tensor, cuts: torch.Tensor) -> torch.Tensor:
+    """Return the probabilities […, bins] of normal distributions around places […]."""
     deviation = SPREAD * (cuts[1] - cuts[0])
-    kept = returns.clamp(-limit, limit)
-    squashed = kept.sign() * ((kept.abs() + 1.0).sqrt() - 1.0)
-    distances = cuts - squashed.unsqueeze(-1)
-    below = torch.erf(distances / (math.sqrt(2.0) * deviation))
+    below = torch.erf((cuts - places.unsqueeze(-1)) / (math.sqrt(2.0) * deviation))
     return below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
+
+
+def histograms_of(returns: torch.Tensor, bins: int, limit: float = LIMIT) -> torch.Tensor:
+    """Return the target's probabilities float32[…, bins] for returns float32[…].
+
+    The normal distribution is not around h of the return but where its mean is the return, up to
+    the largest mean. h turns at 0, so around h of a small return the mean would be up to 1.13
+    times the return (51 bins), and values that should be 0 would grow with every bootstrap.
+    """
+    places, means = means_by_place(bins, returns.device, limit)
+    sizes = torch.minimum(returns.abs(), means[-1])
+    above = torch.searchsorted(means, sizes.contiguous()).clamp(1, len(means) - 1)
+    low, high = means[above - 1], means[above]
+    place = torch.lerp(places[above - 1], places[above], (sizes - low) / (high - low))
+    return normals_at(returns.sign() * place, edges(bins, returns.device, limit))
 
 
 def quantile_losses(quantiles: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
