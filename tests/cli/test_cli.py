@@ -159,6 +159,8 @@ MISTAKES = {
     "train dba3c-pong --asynchronous --deterministic": "--asynchronous with --deterministic: ",
     "train pong --anneal-share 0.5 --minutes 9 --deterministic": "--anneal-share 0.5 with "
     "--deterministic and --minutes: schedules would follow the clock; use --steps",
+    "train dba3c-pong --anneal-share 0.5 --anneal-steps 0 --steps 9": "--anneal-share 0.5: has an "
+    "effect only with --steps or --minutes, and --anneal-steps above 0",
     "train dba3c-pong --batch 40 --deterministic": "--batch 40 with --deterministic: a batch is "
     "one trajectory of each actor there; use --batch 0",
     "train dba3c-pong --batch 19": "--batch 19: must be at least one window of --length 20 steps",

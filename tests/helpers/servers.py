@@ -53,9 +53,9 @@ class Reports:
     def begin(self, name: str) -> ResumePoint:
         return ResumePoint(0, 100)
 
-    def report(self, update: Update) -> bool:
+    def report(self, update: Update) -> tuple[bool, int]:
         self.events.append(update)
-        return len(self.updates) >= self.rounds
+        return len(self.updates) >= self.rounds, sum(each.steps for each in self.updates)
 
     def wants_checkpoint(self) -> bool:
         return False

@@ -13,6 +13,7 @@ import torch
 from colobus.algorithms.api import TARGET
 from colobus.algorithms.dqn import DQN
 from colobus.core.types import Update, Version
+from colobus.experiment.memory import sampling_of
 from colobus.experiment.presets import PRESETS
 from colobus.roles.learner import Learner
 from colobus.training.start import begin
@@ -79,6 +80,16 @@ def test_a_replay_lost_with_its_learner_keeps_its_exponent(monkeypatch: pytest.M
     fill(again)
     again["learner-0"].step()
     assert seen[1:] == [pytest.approx(0.4 + 0.6 * (now + 2 * added) / 8_000)]
+
+
+def test_the_exponent_follows_the_steps_of_all_in_buffers_of_unequal_numbers_of_actors() -> None:
+    replay = replace(CATCH.replay, prioritized=True, beta_steps=90_000)
+    shape = replace(CATCH.shape, workers=0, learners=2, replays=2, actors=3)
+    experiment = replace(CATCH, replay=replay, shape=shape)
+    assert shape.topology.buffers == (2, 1)
+    sampling = [sampling_of(experiment, actors, 30_000) for actors in shape.topology.buffers]
+    own = [each.beta_steps for each in sampling if each is not None]
+    assert own == [40_000, 20_000]  # of the 60,000 that are left
 
 
 def target_of(learner: Learner) -> torch.Tensor:

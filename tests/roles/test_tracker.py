@@ -63,7 +63,7 @@ def test_steps_of_all_learners_add_up_and_the_version_is_the_newest() -> None:
     tracker = make_tracker(steps=500, learners=3)
     sent = [(0, 1), (1, 1), (0, 2), (2, 1), (1, 2), (0, 3), (2, 3)]
     for learner, number in sent:
-        assert not tracker.report(update(learner, number))
+        assert not tracker.report(update(learner, number))[0]
     status = tracker.status()
     assert status.steps == 500 + 10 * len(sent)
     assert status.version == 3
@@ -131,13 +131,13 @@ def test_a_deterministic_round_is_taken_in_at_once_in_order(order: tuple[int, ..
     tracker = make_tracker(stop=StopRule(steps=55), every=10, learners=3)
     status = tracker.status()
     for learner in order[:2]:
-        assert not tracker.report(update(learner, 1, values={"loss": 0.1 * learner}))
+        assert not tracker.report(update(learner, 1, values={"loss": 0.1 * learner}))[0]
         assert tracker.status() == status  # nothing until all have come
-    assert not tracker.report(update(order[2], 1, values={"loss": 0.1 * order[2]}))
+    assert not tracker.report(update(order[2], 1, values={"loss": 0.1 * order[2]}))[0]
     status = tracker.status()
     assert (status.steps, status.version) == (30, 1)
     assert status.values == {"loss": (0.0 + 0.1 + 0.2) / 3}  # the same bits in any order
-    assert [tracker.report(update(learner, 2)) for learner in order] == [False, False, True]
+    assert [tracker.report(update(learner, 2))[0] for learner in order] == [False, False, True]
 
 
 def test_a_report_made_again_after_an_error_counts_once_in_a_deterministic_round() -> None:

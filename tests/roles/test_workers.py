@@ -13,7 +13,8 @@ import torch
 
 from colobus.algorithms.a3c import A3C
 from colobus.core.errors import Deadline
-from colobus.core.types import Answer, Gradient, Origin, Params, State, Traffic, Version
+from colobus.core.types import Answer, Gradient, Origin, Params, State, Traffic, Update, Version
+from colobus.experiment.presets import PRESETS
 from colobus.ops.flat import FlatParameters
 from colobus.roles.backprop import Backprop
 from colobus.roles.learner import Learner
@@ -25,6 +26,8 @@ from colobus.roles.schedule import Schedule, SharedSchedule
 from colobus.roles.tracker import ResumePoint, StopRule
 from colobus.roles.tracker.score import Exactly, Keeper, Moment, Resume
 from colobus.roles.update_schedule import UpdateSchedule
+from colobus.training.start import begin
+from colobus.training.topology import make_graph
 from conftest import make_net, random_trajectory, stand_in
 from helpers.servers import Reports, server_of
 
@@ -193,6 +196,27 @@ def test_schedules_may_end_with_the_budget(
     moved.after(stand_in(SimpleNamespace(fresh=torch.tensor(10))), {})
     rate = float(moved.algorithm_state["learning_rate"])
     assert rate == pytest.approx(1e-2 - 8e-3 * want)
+
+
+@pytest.mark.parametrize("changes", [{"quorum": 1}, {"asynchronous": True}, {"quorum": 2}])
+def test_schedules_count_batches_whose_gradients_are_dropped(changes: dict[str, Any]) -> None:
+    """Else they would come as far as the versions, which one of two batches makes."""
+    shape = replace(PRESETS["dba3c-catch"].shape, workers=2, **changes)
+    algorithm = replace(ALGORITHM, lr=1.0, lr_end=0.0, anneal_steps=1000)
+    experiment = replace(PRESETS["dba3c-catch"], shape=shape, algorithm=algorithm)
+    roles = make_graph(experiment, begin(experiment), None, patience=0.0).build()
+    learner, tracker = roles["learner-0"], roles["tracker"]
+    told = [tracker.begin("learner-0").steps]
+    learner.schedule.begin(ResumePoint(0, told[0]))
+    for steps in (100, 200):  # of a batch of the other, whose gradient is dropped
+        _, now = tracker.report(Update(1, Version(0, 0), steps, (0.0, 0.0, 0.0), {}))
+        learner.schedule.hear(now)
+        told.append(now - told[0])
+        learner.schedule.before(stand_in(SimpleNamespace(actions=torch.zeros(4))), Version(0, 0))
+    counted = 0 if changes.get("quorum") == 2 else 300  # each version tells of all batches then
+    assert told[1:] == [100, 300]
+    rate = float(learner.schedule.algorithm_state["learning_rate"])
+    assert rate == pytest.approx(1.0 - (told[0] + counted) / 1000)
 
 
 @pytest.mark.parametrize("fails", ["before", "after"])

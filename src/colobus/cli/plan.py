@@ -339,7 +339,7 @@ class Listener(Tracker):
         super().__init__(*args, **kwargs)
         self.told: list[tuple[float, Update]] = []
 
-    def report(self, update: Update) -> bool:
+    def report(self, update: Update) -> tuple[bool, int]:
         """See `Tracker`."""
         self.told.append((self.seconds(), update))
         return super().report(update)

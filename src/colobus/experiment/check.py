@@ -100,8 +100,11 @@ ACROSS: dict[str, OnlyWith] = {
         lambda experiment: agents(experiment.games) > 1,
     ),
     "algorithm.anneal_share": OnlyWith(
-        "with --steps or --minutes",
-        lambda experiment: bool(experiment.stop.steps or experiment.stop.minutes),
+        "with --steps or --minutes, and --anneal-steps above 0",
+        lambda experiment: (
+            bool(experiment.stop.steps or experiment.stop.minutes)
+            and experiment.algorithm.anneal_steps > 0
+        ),
     ),
     "algorithm.sequence": OnlyWith(
         "with --recurrent lstm", lambda experiment: experiment.network.recurrent != "none"

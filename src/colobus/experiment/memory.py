@@ -54,17 +54,17 @@ def shape_of(experiment: Experiment, actors: int, frame_shape: tuple[int, int]) 
     )
 
 
-def sampling_of(experiment: Experiment, steps: int) -> Prioritized | None:
-    """Return how each buffer of a run samples that goes on after so many environment steps.
+def sampling_of(experiment: Experiment, actors: int, steps: int) -> Prioritized | None:
+    """Return how a buffer of so many actors samples in a run that goes on after so many steps.
 
     None is uniformly.
     """
-    memory, buffers = experiment.replay, len(experiment.shape.topology.buffers)
+    memory, share = experiment.replay, actors / experiment.shape.topology.players
     if not memory.prioritized:
         return None
     whole = Prioritized(memory.alpha, memory.beta, memory.beta_end, memory.beta_steps)
     # a buffer sees its own share of what is played from now on
-    left = max(memory.beta_steps - steps, 0) / buffers
+    left = max(memory.beta_steps - steps, 0) * share
     return Prioritized(memory.alpha, whole.exponent(steps), memory.beta_end, left)
 
 

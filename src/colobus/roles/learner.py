@@ -225,10 +225,11 @@ class Learner:
 
         The first learner of a group reports for all, and all end with the same round.
         """
-        member = self.client.member
-        if member is None:
-            return self.tracker.report(self._update(batch))
-        return member.any(member.rank == 0 and self.tracker.report(self._update(batch)))
+        member, over = self.client.member, False
+        if member is None or member.rank == 0:
+            over, steps = self.tracker.report(self._update(batch))
+            self.schedule.hear(steps)
+        return over if member is None else member.any(over)
 
     def _keep_stacks(self, batch: Batch) -> None:
         """Keep what the picture beside the next checkpoint shows, if the network has a decoder."""

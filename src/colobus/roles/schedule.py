@@ -65,6 +65,9 @@ class Schedule:
         That of the only learner follows from the batches before.
         """
 
+    def hear(self, steps: int) -> None:
+        """Take the environment steps of the run as the tracker counts them, or count alone."""
+
     def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Count the batch's steps and move the state, given its losses and statistics."""
         self.steps += int(batch.fresh)
@@ -77,16 +80,19 @@ class Schedule:
 
 
 class SharedSchedule(Schedule):
-    """For one of several learners: it infers the steps of all from what it sees itself.
+    """For one of several learners, which needs the steps of all.
 
-    Where each step is learned from once, versions since the start count batches of all learners.
-    With a replay buffer the steps that were new in this learner's batches are multiplied.
+    If each step is learned from once and each gradient counts, versions since the start count the
+    batches of all. If some gradients are dropped, the tracker says the steps, which counts their
+    batches, too. With a replay buffer the steps that were new in this learner's batches are
+    multiplied.
 
     Args:
         algorithm: whose state is moved.
         steps: environment steps behind the parameters at the start of the run.
         first: version of the parameters at the start of the run.
-        share: learners whose batches make one version (with replay buffers: all learners).
+        share: learners whose batches make one version (with replay buffers: all learners), or None
+            if the batches of others are played, too.
         buffer: that is lost with this learner, one of as many as there are learners.
         stop: as in `Schedule`.
     """
@@ -96,7 +102,7 @@ class SharedSchedule(Schedule):
         algorithm: Algorithm,
         steps: int,
         first: Version,
-        share: int,
+        share: int | None,
         buffer: ReplayBuffer | None = None,
         stop: StopRule = ENDLESS,
     ) -> None:
@@ -108,7 +114,9 @@ class SharedSchedule(Schedule):
     def begin(self, begun: ResumePoint) -> None:
         """Count the new steps on from those that the run has when this learner begins."""
         super().begin(begun)
-        if self._buffer is not None:
+        if self._share is None:
+            self.steps = begun.steps
+        elif self._buffer is not None:
             self._buffer.begin((begun.steps - self._first_steps) / self._share)
         if self._algorithm.source == "buffer":
             self._first_steps = begun.steps
@@ -119,8 +127,14 @@ class SharedSchedule(Schedule):
             own = self._fresh + int(batch.fresh)
         else:
             own = (version.number - self._first.number) * batch.actions.numel()
-        self.steps = self._first_steps + self._share * own
+        if self._share is not None:
+            self.steps = self._first_steps + self._share * own
         self._move({})
+
+    def hear(self, steps: int) -> None:
+        """Take the steps of the run, if versions do not tell them."""
+        if self._share is None:
+            self.steps = steps
 
     def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Take in the batch's values."""

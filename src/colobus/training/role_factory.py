@@ -156,7 +156,7 @@ class RoleFactory:
             process,
             ReplayBuffer,
             shape_of(self.experiment, actors, (height, width)),
-            sampling_of(self.experiment, self.start.steps),
+            sampling_of(self.experiment, actors, self.start.steps),
             limiter_of(self.experiment, actors),
             self.patience,
             self.experiment.seed,
@@ -344,9 +344,8 @@ class RoleFactory:
         """
         shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
         topology, stop = shape.topology, self.experiment.stop
-        share = 1 if shape.asynchronous else topology.gradients
-        if algorithm.source == "buffer":
-            share = topology.learners
+        every = not shape.asynchronous and topology.gradients == topology.learners
+        share = topology.learners if every or algorithm.source == "buffer" else None
         self.graph.add(
             f"learner-{index}",
             "learner",

@@ -52,7 +52,7 @@ def add_buffer_in_rounds(roles: RoleFactory) -> BufferInRounds:
     buffer = part(
         ReplayBuffer,
         shape_of(experiment, actors, (height, width)),
-        sampling_of(experiment, roles.start.origin.steps),
+        sampling_of(experiment, actors, roles.start.origin.steps),
         RateLimiter(experiment.replay.minimum),
         roles.patience,
         experiment.seed,

@@ -184,8 +184,8 @@ class Tracker:
             new = min(self._heard - number, len(self._episodes))
             return list(islice(self._episodes, len(self._episodes) - new, None)), self._heard
 
-    def report(self, update: Update) -> bool:
-        """Take a learner's batch; return whether the run should end now.
+    def report(self, update: Update) -> tuple[bool, int]:
+        """Take a learner's batch; return whether the run should end now, and its steps until now.
 
         Learners report before they push. In a deterministic run, where a version is made of one
         batch of each learner, all of them have reported before the next version can be pulled.
@@ -194,18 +194,15 @@ class Tracker:
         if self._learned is None:
             self._learned = now()
         with self._lock:
-            if self._over:  # what others learned until they heard of it does not count
-                return True
-            number = update.version.number
-            if not self._run.every:
-                self._over = self._take(number, [update])
-                return self._over
-            told = self._round.setdefault(number, {})
-            told[update.learner] = update
-            if len(told) < self._run.learners:
-                return False
-            self._over = self._take(number, [told[i] for i in sorted(self._round.pop(number))])
-            return self._over
+            number, told = update.version.number, {update.learner: update}
+            if self._run.every:
+                told = self._round.setdefault(number, {})
+                told[update.learner] = update
+            # what others learned until they heard of the end does not count
+            if not self._over and (not self._run.every or len(told) == self._run.learners):
+                self._round.pop(number, None)
+                self._over = self._take(number, [told[i] for i in sorted(told)])
+            return self._over, self._status.steps
 
     def evaluated(self, mean: float, steps: int, version: int) -> bool:
         """Take the mean score of an evaluation beside the run; return whether it ends the run.
