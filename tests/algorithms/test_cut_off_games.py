@@ -6,7 +6,7 @@ learner takes that number for the value.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -306,6 +306,32 @@ def test_the_state_of_a_game_reaches_its_last_observation_and_no_other_game(make
             assert float(values[b, t]) == pytest.approx(float(outputs["value"]), abs=1e-5)
             log_policy = outputs["policy"].log_softmax(1)[0, one.actions[b, t]]
             assert float(one.log_probs[b, t]) == pytest.approx(float(log_policy), abs=1e-5)
+
+
+@pytest.mark.parametrize("length", [4, 8])
+@pytest.mark.parametrize(("stack", "recurrent"), [(1, "none"), (4, "none"), (1, "lstm")])
+@pytest.mark.parametrize("make", [alone, same_step, foreign, old_foreign])
+def test_who_learns_evaluates_what_who_acted_saw(
+    make: MakeEnv, stack: int, recurrent: Literal["none", "lstm"], length: int
+) -> None:
+    """With the same parameters both have the same odds of each step that is learned."""
+    settings = NetworkSettings(torso="mlp", width=8, stack=stack, recurrent=recurrent)
+    net = make_net(settings, (1, 1), {"policy": 2, "value": 1})
+    with torch.no_grad():
+        for parameter in net.heads["policy"].parameters():
+            parameter.mul_(100.0)  # else the odds are nearly even whatever is seen
+    algorithm = APPO(sequence=4, minibatch=8)
+    sent, _ = sent_in(make, length, algorithm, net)
+    learned = 0
+    for one in sent:
+        batch = as_batch([one])
+        outputs = evaluate(net, Observations(net, batch.frames, batch.ages), batch, 100, 4).outputs
+        policy = outputs["policy"].log_softmax(1).view(2, length + 1, 2)[:, :-1]
+        found = policy.gather(2, batch.actions.unsqueeze(2)).squeeze(2)
+        kept = batch.mask.bool()
+        torch.testing.assert_close(found[kept], batch.log_probs[kept], atol=1e-4, rtol=0.0)
+        learned += int(kept.sum())
+    assert learned > 20
 
 
 def test_a_vector_that_gives_no_last_observation_is_told() -> None:

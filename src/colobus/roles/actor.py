@@ -314,7 +314,9 @@ class Actor:
             with clock("emulate"):
                 step = games.step(acted)
             with clock("act"):
-                rollout.add(t, acted, step.learned or step)
+                # who remembers more than a frame would miss the new game's first one later
+                learned = step.learned if state is None and policy.net.stack == 1 else None
+                rollout.add(t, acted, learned or step)
                 policy.add(t, step.frames, step.over)
                 if state is not None and step.over.any():
                     state = state.masked_fill(self._moved(step.over).unsqueeze(1), 0.0)
