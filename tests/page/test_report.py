@@ -23,6 +23,7 @@ from colobus.report.plots import SOURCES, public_curves
 from colobus.report.provenance import protocol_line, results_csv
 from colobus.report.results import TRAINING_GAMES, Results, read_results, score_at
 from helpers.html import Page
+from helpers.launching import printed, refused
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
 NAME = "<img src=x onerror=alert(1)>$x$"
@@ -46,6 +47,32 @@ def tables(results: Results) -> dict[str, list[tuple[str, ...]]]:
         elif isinstance(block, Table):
             found.setdefault(heading, []).extend(block.rows)
     return found
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "run")
+    os.mkfifo("pipe")
+    assert "--csv pipe: is no regular file; name another" in refused("report", "run", "--csv=pipe")
+    assert "--csv run: is no regular file" in refused("report", "run", "--csv", "run")
+    for name in ("X.md", "run/../X.md"):
+        err = refused("report", "run", "--out", "X.md", "--csv", name)
+        assert f"--csv {name}: is the file of the report; name another" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe", "run"]
+    assert Path("pipe").is_fifo()
+
+
+def test_a_link_that_is_named_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
+    evaluate(make_run(tmp_path / "run", rising(9)), 9_000, [1.0, 3.0])
+    out, csv_file = tmp_path / "report.md", tmp_path / "results.csv"
+    for path in (out, csv_file):
+        path.symlink_to(f"other-{path.name}")
+    printed("report", tmp_path / "run", "--out", out, "--csv", csv_file)
+    for path in (out, csv_file):
+        assert path.is_symlink()
+        assert path.with_name(f"other-{path.name}").read_text()
 
 
 @pytest.fixture

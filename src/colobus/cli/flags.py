@@ -234,6 +234,8 @@ def check_file(flag: str, file: Path | None, *suffixes: str) -> None:
         raise ColobusError(f"{flag} {file}: must end in {' or '.join(suffixes)}")
     if file and not file.parent.is_dir():
         raise ColobusError(f"{flag} {file}: there is no folder {file.parent}; make it first")
+    if file and file.exists() and not file.is_file():
+        raise ColobusError(f"{flag} {file}: is no regular file; name another")
 
 
 def print_json(data: dict[str, Any]) -> None:

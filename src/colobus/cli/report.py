@@ -37,6 +37,8 @@ def main(args: Sequence[str]) -> int:
         raise ColobusError(f"which runs? such as: {program()} report runs --out report.html")
     check_file("--out", flags.out, ".html", ".md")
     check_file("--csv", flags.csv)
+    if flags.csv and flags.csv.resolve() == flags.out.resolve():
+        raise ColobusError(f"--csv {flags.csv}: is the file of the report; name another")
     from colobus.cli.display import Printer
 
     write_report(flags.runs, flags.out, Printer().line, flags.protocol, flags.csv)
@@ -57,8 +59,8 @@ def write_report(
     results = read_results(tuple(runs), protocol)
     title, blocks = compose(results)
     write = as_html if out.suffix == ".html" else as_markdown
-    write_whole(out, write(title, blocks).encode(errors="replace"))
+    write_whole(out.resolve(), write(title, blocks).encode(errors="replace"))
     say(f"{out}: {count(len(results.all), 'run')} of {count(len(results.games), 'game')}")
     if csv:
-        write_whole(csv, results_csv(results).encode(errors="replace"))
+        write_whole(csv.resolve(), results_csv(results).encode(errors="replace"))
         say(str(csv))
