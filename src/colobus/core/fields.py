@@ -196,7 +196,7 @@ def _in_words(errors: list[Any], kind: Any, name: Name, own: str) -> str:
         hint = hints[part]
     same = [error for error in errors if [*map(str, error["loc"])][: len(path)] == path]
     rules = [_rule(error, hint) for error in same]
-    out_of_range = [rule for rule in rules if rule == str(range_of(hint))]
+    out_of_range = [rule for rule in rules if rule.endswith(str(range_of(hint)))]
     rule = " or ".join(dict.fromkeys(out_of_range or rules))
     setting = name(".".join(path) or own)
     if errors[0]["type"] in ("missing", "missing_argument"):
@@ -214,8 +214,8 @@ def _rule(error: Mapping[str, Any], hint: Any) -> str:
         return f"one of {error['ctx']['expected'].replace(' or ', ', ')}"
     if kind == "predicate_failed" and isinstance(error["input"], int):
         return "a number of at most 18 digits"
-    limits = range_of(hint)
-    return str(limits) if limits else str(error["msg"])
+    own = str(range_of(hint) or error["msg"])
+    return f"a finite number {own}" if kind == "predicate_failed" and own != str(NUMBER) else own
 
 
 _KINDS = {
