@@ -40,6 +40,8 @@ def test_a_run_says_what_it_is(tmp_path: Path) -> None:
     assert run.settings["algorithm.lr"] == 0.002
     assert run.about["cores"] == 2
     assert "about.cores" not in run.settings
+    assert not run.learning  # it has ended
+    (run.path / "lock").touch()
     assert run.learning
 
 
@@ -53,6 +55,7 @@ def test_runs_of_version_0_1_are_read(name: str) -> None:
 
 def test_a_run_that_wrote_nothing_of_late_is_not_learning(tmp_path: Path) -> None:
     path = make_run(tmp_path / "a", rising(5))
+    (path / "lock").touch()
     os.utime(path / "metrics.jsonl", (time.time() - 3600,) * 2)
     run = read(path)
     assert not run.learning

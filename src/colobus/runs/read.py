@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from colobus.core.errors import ColobusError
-from colobus.core.files import LARGEST, read_lines, read_object, write_whole
+from colobus.core.files import LARGEST, LOCK, read_lines, read_object, write_whole
 from colobus.core.timing import bounding_stage
 from colobus.runs.curves import KEPT, Curve
 from colobus.runs.folder import (
@@ -32,7 +32,7 @@ from colobus.runs.folder import (
 T = TypeVar("T")
 
 LEARNING_SECONDS = 15.0
-"""A run whose metrics were written within this time is learning."""
+"""A run whose metrics were written within this time is learning, until its lock is gone."""
 
 MOST_BYTES = 4 << 20
 """Of a file of events that is read; a longer one is left out."""
@@ -203,8 +203,8 @@ class RunFolder:
 
     @property
     def learning(self) -> bool:
-        """Whether the metrics were written of late."""
-        return self.age is not None and self.age < LEARNING_SECONDS
+        """Whether the metrics were written of late, and the run's lock is still there."""
+        return self.age is not None and self.age < LEARNING_SECONDS and (self.path / LOCK).exists()
 
     def stages(self) -> dict[str, dict[str, float]]:
         """Return the share of its time that each kind of role spends in each stage of late."""
