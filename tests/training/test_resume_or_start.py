@@ -15,6 +15,7 @@ from colobus.core.checkpoint import read_about
 from colobus.experiment.autoscale import for_cores
 from colobus.experiment.presets import preset
 from helpers.launching import CATCH, complete, printed, refused
+from helpers.launching import colobus as command
 
 QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 
@@ -49,6 +50,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "episodes.jsonl"])
+def test_what_a_run_writes_must_be_a_file_before_it_goes_on(run: Path, name: str) -> None:
+    (run / name).unlink()
+    (run / name).mkdir()
+    code, _, err = command("train", "--resume", run, "--steps", 4_000)
+    assert code == 2
+    assert err == f"colobus: {run / name}: is no regular file; move it away, then resume\n"
 
 
 def words(run: Path, *more: object) -> list[object]:

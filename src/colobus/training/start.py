@@ -56,6 +56,7 @@ from colobus.runs.folder import (
     CHECKPOINTS,
     CONFIG,
     EPISODES,
+    METRICS,
     OWN,
     free_folder,
     set_aside,
@@ -320,6 +321,9 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
         ColobusError: if there is none that fits the run, or the game is not the one it was.
     """
     check_game(config, folder / CONFIG)
+    for path in (folder / METRICS, folder / EPISODES):
+        if path.exists() and not path.is_file():
+            raise ColobusError(f"{path}: is no regular file; move it away, then resume")
     if "precision" not in config.about:
         raise ColobusError(f"{folder / CONFIG} cannot be read: about.precision is missing")
     path, checkpoint, passed_over = newest_of(folder, fits(config))
