@@ -106,6 +106,24 @@ def test_a_signal_while_modules_are_imported_ends_the_command_with_a_line(
     assert not (tmp_path / "run").exists()
 
 
+INTERRUPTED = """
+import os, runpy, signal, sys
+class Finder:
+    def find_spec(name, *_):
+        if name == "colobus.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+runpy.run_module("colobus", run_name="__main__")
+"""
+
+
+@pytest.mark.processes
+def test_a_signal_before_the_command_line_is_imported_is_a_line_too(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    assert finish(start(script=script)) == (130, "", "colobus: stopped\n")
+
+
 MISTAKES = {
     "train": "which game or preset",
     "train pnog": "unknown game or preset 'pnog': nearest known: pong",
