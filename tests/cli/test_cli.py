@@ -231,6 +231,24 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert code == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("train --resume=", "train catch --resume ", "train catch --from ", "train catch --out="),
+        *("train catch --resume-or-start --out ", "eval run --checkpoint ", "export run --hub="),
+        *("report run --csv ", "eval ", "report ", "report run "),
+    ],
+)
+def test_an_empty_name_is_refused_and_not_as_if_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    last = words.split(" ")[-1] or words.split()[-1]
+    what = last.rstrip("=") if last.startswith("--") else "''"
+    assert f"colobus: {what} is empty; name a run, " in refused(*words.split(" "))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_or_an_impossible_place_is_no_out_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "is a file; name a folder" in refused("train", "catch", "--out", tmp_path / "file")

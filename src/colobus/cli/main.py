@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from colobus import __version__
@@ -77,6 +78,9 @@ COMMANDS = {
 }
 """Functions from the words after a command to its exit code."""
 
+NAMING = ("--resume", "--from", "--out", "--checkpoint", "--hub", "--csv")
+"""Flags that would have no effect if their value was empty."""
+
 
 def run(args: Sequence[str]) -> int:
     """Run one command; return its exit code."""
@@ -126,6 +130,11 @@ def _dispatch(args: Sequence[str]) -> int:
         return 0
     if first not in COMMANDS:
         raise ColobusError(f"unknown command {first!r}: {_meant(first)}")
+    parts = [part for word in args for part in word.split("=", word.startswith("--"))]
+    for before, word in pairwise(parts):
+        if not word and (before in NAMING or not before.startswith("-")):
+            what = before if before in NAMING else "''"
+            raise ColobusError(f"{what} is empty; name a run, file or checkpoint, or leave it out")
     module, name = COMMANDS[first].split(":")
     command = getattr(importlib.import_module(module), name)
     try:
