@@ -36,6 +36,7 @@ from colobus.runs.folder import free_folder
 from colobus.training.words import already_over, stop_in_words
 from conftest import stand_in, tuned
 from helpers.launching import colobus, finish, printed, python, refused, start, told
+from helpers.made_runs import make_run
 
 
 @pytest.fixture
@@ -255,6 +256,16 @@ def test_a_file_or_an_impossible_place_is_no_out_folder(tmp_path: Path) -> None:
     code, _, err = colobus("train", "catch", "--out", "/proc/none")
     assert code == 2
     assert "--out /proc/none: cannot be made: " in err
+    long = tmp_path / ("x" * 300)
+    err = refused("train", "catch", "--out", long)
+    assert f"--out {long}: cannot be made: File name too long; name another folder" in err
+
+
+def test_a_file_in_a_run_is_not_the_run(tmp_path: Path) -> None:
+    file = make_run(tmp_path / "run") / "config.json"
+    said = f"colobus: {str(file)!r} is a file; name the run's folder, {file.parent}\n"
+    assert refused("train", "catch", "--from", file) == said
+    assert refused("eval", file) == said
 
 
 def test_every_setting_is_a_flag_with_help() -> None:

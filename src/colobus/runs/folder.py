@@ -89,27 +89,22 @@ def film_file(folder: Path, name: object, suffix: str = ".mp4") -> Path:
     return folder / VIDEOS / f"{name}{suffix}"
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder of a run.
+def check_new(folder: Path, make: bool = False) -> None:
+    """Raise ColobusError if a new run cannot have this folder; with ``make``, make it.
 
-    Raises:
-        ColobusError: if it is a file or not empty, so that no earlier run is overwritten.
+    It must not be there, or be empty, so that no earlier run is overwritten.
     """
     try:
-        check_new(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        if folder.is_dir():
+            check_empty(folder)
+        elif folder.exists():
+            raise ColobusError(f"--out {folder}: is a file; name a folder")
+        elif make:
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ColobusError(
             f"--out {folder}: cannot be made: {error.strerror}; name another folder"
         ) from None
-
-
-def check_new(folder: Path) -> None:
-    """Raise ColobusError if a new run cannot have this folder, without making it."""
-    if folder.is_dir():
-        check_empty(folder)
-    elif folder.exists():
-        raise ColobusError(f"--out {folder}: is a file; name a folder")
 
 
 def slug(name: str) -> str:
@@ -244,11 +239,13 @@ def find_files(source: str | Path) -> tuple[Path, Path | None]:
     The file is None for a run: it has one for each checkpoint.
 
     Raises:
-        ColobusError: if the zoo is asked for an agent that it has not.
+        ColobusError: if it is another file, or the zoo is asked for an agent that it has not.
     """
     path = place_of(Path(source))
     if os.path.isfile(path / MODEL):
         return path, path / MODEL
     if path.suffix != TENSORS:
+        if os.path.isfile(path):
+            raise ColobusError(f"{str(path)!r} is a file; name the run's folder, {path.parent}")
         return path, None
     return (path.parent if path.name == MODEL else path.parent.parent), path

@@ -27,7 +27,7 @@ from colobus.experiment.memory import buffer_bytes
 from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.tracker import Status, Tracker
 from colobus.runs.config import read_config, write_config
-from colobus.runs.folder import CONFIG, PULSE, cannot_write, held, make_folder
+from colobus.runs.folder import CONFIG, PULSE, cannot_write, check_new, held
 from colobus.runtime.api import RoleState, Runtime
 from colobus.runtime.devices import Devices
 from colobus.runtime.graph import RoleGraph
@@ -141,7 +141,7 @@ def train(
                 from colobus.core.trust import remember_modules
 
                 remember_modules(names)
-            make_folder(folder)
+            check_new(folder, make=True)
         stack.enter_context(held(folder, resume, log))
         host.join(experiment, stack, log)
         if before is None:
