@@ -32,7 +32,8 @@ from colobus.evaluation.scores import compare
 from colobus.experiment.presets import FAMILIES, NOTES, PRESETS, preset
 from colobus.experiment.settings import flag, groups_of
 from colobus.roles.tracker import StopRule
-from colobus.runs.folder import free_folder
+from colobus.runs.folder import claimed, free_folder
+from colobus.training.entry import train
 from colobus.training.words import already_over, stop_in_words
 from conftest import stand_in, tuned
 from helpers.launching import colobus, finish, printed, python, refused, start, told
@@ -374,6 +375,54 @@ def test_the_first_free_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (tmp_path / "runs" / f"pong-{number}").mkdir(parents=True)
     assert free_folder("pong") == Path("runs/pong-3")
     assert free_folder("ALE/Pong-v5") == Path("runs/ale-pong-v5-1")
+
+
+def test_of_two_that_see_the_same_free_folder_each_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    free = free_folder("pong")
+    with claimed(free, free=True) as first, claimed(free, free=True) as second:
+        assert (first, second) == (Path("runs/pong-1"), Path("runs/pong-2"))
+        (first / "config.json").touch()
+    assert [*Path("runs").iterdir()] == [first]  # the other is left empty
+    with claimed(first, free=False) as again:
+        assert again == first
+
+
+def test_a_link_to_nothing_is_no_free_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    Path("runs/pong-1").symlink_to("nowhere")
+    with claimed(free_folder("pong"), free=True) as folder:
+        assert folder == Path("runs/pong-2")
+
+
+def test_a_new_run_takes_the_next_folder_if_another_process_was_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(name: str) -> Path:
+        free = free_folder(name)
+        free.mkdir(parents=True)  # by the other process
+        return free
+
+    def broken(*_: object) -> None:
+        raise ColobusError("no games today")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("colobus.training.start.open_games", broken)
+    for module in ("cli.train", "training.entry"):
+        monkeypatch.setattr(f"colobus.{module}.free_folder", slow)
+    code, out, _ = colobus("train", "catch")
+    assert code == 2
+    assert "learning catch into runs/catch-2: " in out
+    said: list[str] = []
+    with pytest.raises(ColobusError, match="no games today"):
+        train("catch", log=said.append)
+    assert "learning catch into runs/catch-3: " in said[0]
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["catch-1", "catch-2"]
 
 
 def test_stop_rules_in_words() -> None:

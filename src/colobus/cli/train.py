@@ -28,7 +28,7 @@ from colobus.core.fields import Range, given
 from colobus.core.functions import NoPictures
 from colobus.experiment.settings import flag
 from colobus.runs.config import check_of, read_config
-from colobus.runs.folder import CHECKPOINTS, FILM, check_new, free_folder, slug
+from colobus.runs.folder import CHECKPOINTS, FILM, check_new, claimed, free_folder, slug
 from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster, Hosts
 from colobus.training.run import Result, train
@@ -131,13 +131,15 @@ def main(args: Sequence[str]) -> int:
         if flags.json:
             print_json(told)
         return 0
-    again = how_to_go_on(args, either or resumed is not None, folder, launched(flags))
     weights = read_weights(flags.from_, printer.line) if flags.from_ and not resumed else None
-    tracked = tracking(flags.track, wanted.experiment, folder, printer.line)
-    where = (folder, name, resumed is not None, again)
-    with tracked as callbacks, Interrupts(say=printer.line) as interrupts:
+    with (
+        claimed(folder, free=not (flags.out or resumed)) as folder,
+        tracking(flags.track, wanted.experiment, folder, printer.line) as callbacks,
+        Interrupts(say=printer.line) as interrupts,
+    ):
+        again = how_to_go_on(args, either or bool(resumed), folder, launched(flags))
         more = {"callbacks": callbacks, "weights": weights}
-        result = _learn(wanted, *where, printer, interrupts, more)
+        result = _learn(wanted, folder, name, bool(resumed), again, printer, interrupts, more)
         return _end(wanted, folder, again, result, printer, interrupts)
 
 

@@ -90,10 +90,7 @@ def film_file(folder: Path, name: object, suffix: str = ".mp4") -> Path:
 
 
 def check_new(folder: Path, make: bool = False) -> None:
-    """Raise ColobusError if a new run cannot have this folder; with ``make``, make it.
-
-    It must not be there, or be empty, so that no earlier run is overwritten.
-    """
+    """Raise ColobusError if a new run cannot have this folder; with ``make``, make it."""
     try:
         if folder.is_dir():
             check_empty(folder)
@@ -115,9 +112,27 @@ def slug(name: str) -> str:
 def free_folder(name: str) -> Path:
     """Return runs/NAME-N with the first N that is not there, nor a job that will make it."""
     number = 1
-    while (folder := Path("runs") / f"{slug(name)}-{number}").exists() or job_of(folder).exists():
+    while os.path.lexists(folder := Path(f"runs/{slug(name)}-{number}")) or job_of(folder).exists():
         number += 1
     return folder
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, free: bool) -> Iterator[Path]:
+    """Make a ``free`` folder, or the next if another process is faster; remove it if left empty."""
+    with contextlib.suppress(OSError):  # `check_new` says what is wrong
+        while free:
+            folder.parent.mkdir(exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                break
+            folder = free_folder(folder.name.rpartition("-")[0])
+    try:
+        yield folder
+    finally:
+        if free:
+            with contextlib.suppress(OSError):  # there is something in it, or it is gone
+                os.removedirs(folder)
 
 
 def job_of(folder: Path) -> Path:

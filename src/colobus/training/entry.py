@@ -21,7 +21,7 @@ from colobus.experiment.check import check_effect, check_resumed
 from colobus.experiment.settings import Experiment, argument, groups_of
 from colobus.roles.tracker import Status
 from colobus.runs.config import Config, read_config
-from colobus.runs.folder import free_folder
+from colobus.runs.folder import claimed, free_folder
 from colobus.runtime.devices import ActWith, Devices, is_gpu
 from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import usable_cores
@@ -163,14 +163,17 @@ def train(
             begun = _again(begun, what, make_env)
             # without --cores, which has chosen settings that hold on
             experiment = presets.with_target(with_settings(begun.base, **wanted))
-    folder, resumed = begun.folder, begun.config is not None
+    resumed = begun.config is not None
     if begun.config is not None:
         check_resumed(experiment, begun.config.experiment, "resume", "the stop rule", "from_run")
     callbacks = Callbacks(on_update, on_episode, on_checkpoint)
     line = ProgressLine(experiment.stop, log)
-    if progress:
-        log(opening(experiment, folder, resumed, runtime_of(cluster), cluster or Cluster()))
-    with tracking(track, experiment, folder, line.log, callbacks) as told:
+    with (
+        claimed(begun.folder, free=out is None and not resumed) as folder,
+        tracking(track, experiment, folder, line.log, callbacks) as told,
+    ):
+        if progress:
+            log(opening(experiment, folder, resumed, runtime_of(cluster), cluster or Cluster()))
         result = run.train(
             experiment,
             folder,
