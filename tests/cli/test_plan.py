@@ -14,7 +14,7 @@ from colobus.cli.plan import plan
 from colobus.experiment.presets import PRESETS
 from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, measured_with, read_costs
-from helpers.launching import printed, refused, told
+from helpers.launching import colobus, printed, refused, told
 
 CATCH = PRESETS["dba3c-catch"]
 
@@ -57,6 +57,7 @@ def test_what_bounds_a_run_by_hand(file: Path) -> None:
     """Learning takes 20 ms for 8 games x 9 steps; playing beside it 9 x 0.2 + 19 x 0.1 = 3.7 ms."""
     found = planned("--nodes", 4, "--costs", file)
     assert (found["workers"], found["bound_by"]) == (4, "learners' rounds")
+    assert "cores" not in found.keys() | found["bounds"].keys()  # there is no limit
     assert found["versions"] == pytest.approx([1 / 0.021, 1 / 0.022, 1 / 0.02], rel=0.02)
     assert found["steps"][2] == pytest.approx(4 * 72 / 0.02, rel=0.02)
     assert found["bounds"]["learners' rounds"] == pytest.approx(4 * 72 / 0.021, rel=0.01)
@@ -68,7 +69,6 @@ def test_what_bounds_a_run_by_hand(file: Path) -> None:
     assert found["dropped"][0] == pytest.approx(0.25, abs=0.05)
 
 
-@pytest.mark.slow
 def test_costs_are_said_by_hand() -> None:
     """A rollout of 8 games takes 9 x 0.2 ms, and its batch 50 ms to learn from."""
     found = planned("--nodes", 2, "--no-changes", "--costs", "learn=50ms,emulate=200us")
@@ -133,6 +133,9 @@ def test_costs_lie_on_a_line_between_and_beyond_the_sizes() -> None:
         (["dba3c-breakout-paper", "--workers", "4", "--quorum", "3"], "no machine was measured"),
         (["dba3c-catch", "--link", "fast"], "--link fast: must be such as 10Gb"),
         (["dba3c-catch", "--nodes", "0"], "--nodes 0: "),
+        (["dba3c-catch", "--link", "9" * 400 + "Gb"], "9999: must be such as 10Gb"),
+        (["dba3c-catch", "--costs", "lern=27ms"], "--costs lern=27ms: unknown stage; .*: learn"),
+        (["dba3c-catch", "--costs", "act=1s,act=2s"], "act=2s: act is given twice; leave one"),
         (["dqn-pong"], "colobus plan: knows runs whose learners take each trajectory once"),
     ],
 )
@@ -140,11 +143,51 @@ def test_what_cannot_be_planned_is_one_line(words: list[str], said: str, file: P
     assert re.search(said, refused("plan", *(file if word == "FILE" else word for word in words)))
 
 
+@pytest.mark.parametrize(
+    ("costs", "said"),
+    [
+        ("learn=5ms", "--costs: say what emulate takes, too: add emulate=1ms"),
+        ("emulate=5ms", "--costs: say what learn takes, too: add learn=1ms"),
+        ("learn=9999s,emulate=1ms", "--link 10Gb with --costs learn=9999s,.* 600 s.*; take a fa"),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_line(costs: str, said: str) -> None:
+    words = ("--nodes", 2, "--no-changes", "--costs", costs)
+    code, _, err = colobus("plan", "dba3c-catch", *words)
+    assert code == 2
+    assert re.fullmatch(f"colobus: {said}.*\n", err)
+
+
 @pytest.mark.parametrize("name", ["about", "machine", "points", "servers", "calls"])
 def test_a_file_of_something_else_is_no_costs(name: str, file: Path) -> None:
     file.write_text(json.dumps(costs_of() | {name: [1]}))
     said = refused("plan", "dba3c-catch", "--costs", file)
     assert f"--costs {file}: no costs of a machine; measure it: " in said
+
+
+@pytest.mark.parametrize("stages", [None, {}])
+def test_a_file_without_stages_is_no_costs(stages: dict[str, Any] | None, file: Path) -> None:
+    points = [] if stages is None else [costs_of()["points"][0] | {"stages": stages}]
+    file.write_text(json.dumps(costs_of() | {"points": points}))
+    said = refused("train", "dba3c-catch", "--on", "virtual", "--costs", file)
+    assert f"--costs {file}: no costs of a machine; measure it: " in said
+
+
+@pytest.mark.parametrize("seconds", ["[NaN, 1]", "[1, Infinity]", "[-1, 1]", "[1]", "[]"])
+def test_a_stage_of_impossible_seconds_is_named(seconds: str, file: Path) -> None:
+    text = re.sub(r'"act": \[[^]]*\]', f'"act": {seconds}', json.dumps(costs_of()), count=1)
+    file.write_text(text)
+    said = refused("plan", "dba3c-catch", "--costs", file)
+    assert f"--costs {file}: 'act' must have at least two seconds, each finite and not" in said
+
+
+@pytest.mark.parametrize("part", ["servers", "calls"])
+def test_a_part_of_calls_that_is_no_time_is_named(part: str, file: Path) -> None:
+    found = costs_of()
+    name = next(iter(found[part][1]))
+    found[part][1] |= {name: -1.0}
+    file.write_text(json.dumps(found))
+    assert f"--costs {file}: '{name}' must have" in refused("plan", "dba3c-catch", "--costs", file)
 
 
 def test_what_a_call_costs_is_as_long_as_a_round_trip_by_hand() -> None:

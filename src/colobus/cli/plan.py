@@ -21,7 +21,7 @@ from colobus.cli.flags import print_json, value_of
 from colobus.cli.show import imagined_start
 from colobus.cli.slurm import without
 from colobus.cli.throughput import measured
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, Stalled
 from colobus.core.fields import Range
 from colobus.core.fields import check as check_fields
 from colobus.core.timing import Clock, passing
@@ -117,8 +117,14 @@ def main(args: Sequence[str]) -> int:
     hosts = Hosts(hosts=flags.nodes, host_cores=float(cores or 0), link=flags.link)
     check_fields(hosts, flag)
     printer = Printer(to_stderr=flags.json)
-    with printer.progress("simulating", "%") as bar:
-        found = plan(experiment, costs, hosts, flags.changes, lambda share: bar(100 * share, 100.0))
+    try:
+        with printer.progress("simulating", "%") as bar:
+            found = plan(
+                experiment, costs, hosts, flags.changes, lambda share: bar(100 * share, 100.0)
+            )
+    except Stalled as error:
+        given = f"--link {flags.link} with --costs {flags.costs}"
+        raise ColobusError(f"{given}: {error}; take a faster link or lower costs") from None
     if flags.json:
         print_json(found)
     else:
@@ -146,6 +152,7 @@ def plan(
         tell: told the share that is done.
     """
     tries = tried(experiment) if changes else {}
+    bounds = bounds_of(experiment, costs, hosts)  # refuses what takes no time
     total, done = costs.repetitions + (1 + len(tries) if tries else 0), 0
     speeds = []
     for repetition in range(costs.repetitions):
@@ -157,10 +164,9 @@ def plan(
         for what, changed in tries.items():
             tell((done := done + 1) / total)
             gains[what] = round(simulate(changed, costs, hosts).learned / max(base, 1e-9) - 1, 3)
-    bounds = bounds_of(experiment, costs, hosts)
     return {
         "hosts": hosts.hosts,
-        "cores": hosts.host_cores,
+        **({"cores": hosts.host_cores} if hosts.host_cores else {}),
         "link": hosts.link,
         "workers": experiment.shape.workers,
         "servers": experiment.shape.servers,
@@ -206,12 +212,16 @@ def tried(experiment: Experiment) -> dict[str, Experiment]:
 
 
 def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, float]:
-    """Return what each part alone would allow, in steps a second of the whole run."""
+    """Return what each part alone would allow, in steps a second of the whole run.
+
+    Raises:
+        ColobusError: if playing or learning takes no time.
+    """
     shape, calls = experiment.shape, costs.of_calls()
     graph = make_graph(experiment, imagined_start(experiment), None)
     size, learners = parameters_of(graph), shape.topology.learners
     nodes = hosts.hosts or learners
-    cores, link = hosts.host_cores or float("inf"), bytes_a_second(hosts.link)
+    link = bytes_a_second(hosts.link)
 
     def mean(stage: str) -> float:
         return costs.mean(stage, shape.games if stage in ("act", "emulate") else shape.datapoints)
@@ -221,10 +231,12 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
     rollout = playing + mean("between stages")
     rollouts = shape.datapoints / (shape.games * shape.length)  # of a batch
     learn = sum(map(mean, ("learn", "report", "wait for experience", "between stages")))
-    found = {
-        "play": shape.topology.players / (rollouts * rollout),
-        "cores": nodes * cores / (rollouts * rollout + learn),
-    }
+    for stage, spent in (("emulate", playing), ("learn", mean("learn"))):
+        if not spent:
+            raise ColobusError(f"--costs: say what {stage} takes, too: add {stage}=1ms or the like")
+    found = {"play": shape.topology.players / (rollouts * rollout)}
+    if hosts.host_cores:
+        found["cores"] = nodes * hosts.host_cores / (rollouts * rollout + learn)
     if shape.topology.remote_servers:
         step, more = (float(np.mean([one[s] for one in costs.servers] or 0)) for s in PER_PARAMETER)
         gradients = 1 if shape.asynchronous else shape.topology.gradients
@@ -423,6 +435,9 @@ class NoSchedule:
     def begin(self, begun: ResumePoint) -> None:
         """Do nothing."""
 
+    def hear(self, steps: int) -> None:
+        """Do nothing."""
+
     def before(self, batch: Batch, version: Version) -> None:
         """Do nothing."""
 
@@ -434,7 +449,7 @@ class NoSchedule:
 def show(printer: Printer, name: str, found: dict[str, Any]) -> None:
     """Print a plan as a table and a few lines."""
     machine = found["machine"]
-    cores = f" of {found['cores']:g} cores" if found["cores"] else ""
+    cores = f" of {found['cores']:g} cores" if "cores" in found else ""
     title = f"{name} on {found['hosts']} hosts{cores}, links of {found['link']}"
     predicted = (
         ("versions/s", "versions", "{:,.2f}"),

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from colobus.core.errors import ColobusError, program
+from colobus.core.errors import ColobusError, nearest, program
 from colobus.core.files import Events
 from colobus.core.timing import passing
 from colobus.experiment.settings import Experiment, algorithm_name
@@ -32,7 +32,7 @@ from colobus.runtime.api import Runtime
 from colobus.runtime.devices import Devices, Placement
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster, Hosts, group_processes
-from colobus.runtime.virtual import Calls, Draw, Host, Virtual, World, placed
+from colobus.runtime.virtual import BETWEEN, Calls, Draw, Host, Virtual, World, placed
 from colobus.training.runtimes import Launcher, Log, Plan
 
 Quantiles = NDArray[np.float64]
@@ -42,6 +42,10 @@ BY_GAMES = frozenset({"act", "emulate", "start games", "load parameters"})
 
 PER_PARAMETER = ("step", "take a gradient")
 """Stages of a server, whose seconds are those of one parameter."""
+
+STAGES = BY_GAMES.union(PER_PARAMETER, ("wait for room", "wait for parameters", "learn", "load"))
+STAGES |= {"wait for experience", "report", "push", BETWEEN}
+"""Stages that cost anything."""
 
 LOOKS = 2
 """Of the run's own process at all others, a second."""
@@ -60,7 +64,7 @@ def bytes_a_second(text: str) -> float:
         ColobusError: if it is none.
     """
     match = LINK.fullmatch(text)
-    if match is None or float(match[1]) == 0.0:
+    if match is None or not 0.0 < float(match[1]) < 1e9:
         raise ColobusError(f"--link {text[:40]}: must be such as 10Gb (bits) or 20MB (bytes)")
     speed = float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]]
     return speed / 8 if match[3] == "b" else speed
@@ -150,18 +154,36 @@ def said_costs(text: str) -> Costs:
     Raises:
         ColobusError: if it says something else.
     """
-    found = {}
+    found = dict[str, list[float]]()
     for word in text.split(","):
-        stage, _, value = word.partition("=")
+        stage, _, value = word.strip().partition("=")
         match = COST.fullmatch(value)
-        if match is None or not stage:
-            raise ColobusError(
-                f"--costs {word[:40]}: must be a file of colobus bench --costs, or such as "
-                "learn=50ms,emulate=1ms"
-            )
-        found[stage.strip()] = [float(match[1]) * UNITS[match[2]]] * 2  # least and most
+        if match is None or not stage or not float(match[1]) < 1e9:
+            why = "must be a file of colobus bench --costs, or such as learn=50ms,emulate=1ms"
+        elif stage not in STAGES:
+            why = f"unknown stage; {nearest(stage, STAGES)}"
+        elif stage in found:
+            why = f"{stage} is given twice; leave one of them out"
+        else:
+            found[stage] = [float(match[1]) * UNITS[match[2]]] * 2  # least and most
+            continue
+        raise ColobusError(f"--costs {word[:40]}: {why}")
     point = {"repetition": 0, "games": 1, "datapoints": 1, "stages": found}
     return Costs(machine={"processor": "no machine (said by hand)"}, points=(point,))
+
+
+def not_seconds(costs: Costs) -> list[str]:
+    """Return the stages and parts of calls that have less than two seconds, or impossible ones.
+
+    Raises:
+        ValueError: if there are no stages.
+    """
+    stages = [point["stages"] for point in costs.points]
+    if not all(stages) or costs.repetitions > len(stages):
+        raise ValueError
+    stages += [{k: [v] * 2 for k, v in one.items()} for one in (*costs.servers, *costs.calls)]
+    each = [item for one in stages for item in one.items()]
+    return [k for k, v in each if len(v) < 2 or not all(0.0 <= x < math.inf for x in v)]
 
 
 def measured_with(experiment: Experiment) -> dict[str, Any]:
@@ -189,6 +211,11 @@ def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
         costs = Costs(**found | {k: tuple(found[k]) for k in ("points", "servers", "calls")})
+        if wrong := not_seconds(costs):
+            raise ColobusError(
+                f"--costs {file}: {wrong[0]!r} must have at least two seconds, each finite and not "
+                f"below 0; {measure}"
+            )
         _ = {**costs.about, **costs.machine}, costs.draw(experiment, 1), costs.of_calls()
         _ = costs.endings(experiment.shape.games)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
