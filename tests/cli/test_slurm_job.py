@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from colobus.core import trust
+from colobus.runs.config import read_config
 from helpers.launching import colobus, printed, refused
 from helpers.players import write_run
 
@@ -73,8 +74,41 @@ def test_each_job_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(trust, "EVERYTHING", [])
     printed("slurm", "catch", "--name", "lr high", "--lr", "0.001", "--trust")  # the job has --out
     assert ' catch --lr 0.001 --trust "$@"' in Path("runs/lr-high-1.sh").read_text()
+
+
+def test_a_job_goes_on_with_the_run_in_its_folder_as_a_training_would() -> None:
     write_run(Path("old"))  # of Catch
+    name = read_config(Path("old")).name
+    printed("slurm", name, "--out", "old", "--minutes", 5)
+    Path("old.sh").unlink()
     assert "--out old: is a run of " in refused("slurm", "pong", "--out", "old")
+    said = refused("slurm", name, "--out", "old", "--seed", 7)
+    assert "a run's settings are fixed by its config.json" in said
+    for checkpoint in Path("old/checkpoints").iterdir():
+        checkpoint.unlink()
+    printed("slurm", name, "--out", "old", "--seed", 7)  # nothing was learned: it begins anew
+    Path("file").touch()
+    assert "--out file: is a file; name a folder" in refused("slurm", "catch", "--out", "file")
+    Path("mine").mkdir()
+    Path("mine/letter").touch()
+    assert "--out mine: the folder is not empty" in refused("slurm", "catch", "--out", "mine")
+    Path("killed/checkpoints").mkdir(parents=True)
+    printed("slurm", "catch", "--out", "killed")
+
+
+def test_the_cores_of_the_nodes_are_not_those_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("colobus.cli.experiment_flags.usable_cores", lambda: 2)
+    printed("slurm", "pong", "--cores", 64)
+    assert '--cores 64 "$@"' in Path("runs/pong-1.sh").read_text()
+    printed("slurm", "pong", "--cores", "all")
+    assert "--cores 0: must be a whole number" in refused("slurm", "pong", "--cores", 0)
+
+
+@pytest.mark.parametrize("flag", ["--out", "--file"])
+def test_a_name_of_two_lines_is_no_line_of_a_script(flag: str) -> None:
+    assert f"{flag} 'a\\nb.sh': no control char" in refused("slurm", "catch", flag, "a\nb.sh")
 
 
 @pytest.mark.processes
@@ -103,6 +137,7 @@ def test_a_job_is_handed_in(says: Say) -> None:
         ("--cores 500", "2 processes of --cpus 500, the nodes"),  # whatever this machine has
         ("--cores all", "--cores all with workers on a cluster: give the number of cores"),
         ("--place workers=n[4-1]", "--place workers=n[4-1]: 'n[4-1]': is no list of hosts"),
+        ("--place foo=n1", "--place foo=n1: the run has no such process; it has: server, worker"),
         ("--wait-for-hosts 10", "--wait-for-hosts 10: want a time such as 90s"),
         ("--device cuda:1", "--device cuda:1 with --on ray: Ray chooses the GPU"),
         ("--nodes 0", "--nodes 0: must be at least 1"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from colobus.cli.display import Printer
-from colobus.cli.experiment_flags import Wanted, cluster_of, resolve
+from colobus.cli.experiment_flags import Wanted, cluster_of, resolve, resolve_again
 from colobus.cli.flags import flag_of
 from colobus.cli.show import imagined_start
 from colobus.cli.train import Train, called
@@ -21,11 +21,13 @@ from colobus.core import trust
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
 from colobus.runs.config import read_config
-from colobus.runs.folder import free_folder, is_run, job_of, slug
+from colobus.runs.folder import BESIDE, check_new, free_folder, is_run, job_of, slug
+from colobus.runs.folder import OWN as OWN_FILES
 from colobus.runtime.devices import is_gpu
-from colobus.runtime.groups import ACTIVE, ROUNDING, group_processes
+from colobus.runtime.groups import ACTIVE, ROUNDING, group_processes, named_hosts
 from colobus.training.runtimes import RuntimeName, launcher
 from colobus.training.topology import make_graph
+from colobus.training.words import has_checkpoint
 
 TIMES = {"short": "0:55:00", "long": "6:00:00"}
 """Limits of time by name: of queues for short jobs, which are often an hour, and of usual ones."""
@@ -83,8 +85,7 @@ def main(args: Sequence[str]) -> int:
     run = flags.out or usual
     file = flags.file or job_of(run)
     text = job(flags, run, file, [*args, *trust.EVERYTHING]).encode(errors="surrogateescape")
-    if (cpus := cpus_of_a_node(flags.partition)) is not None:
-        check_room(wanted, cpus)
+    check_room(wanted, cpus_of_a_node(flags.partition))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() and file.read_bytes() != text:
@@ -141,11 +142,17 @@ def without(args: Sequence[str], names: Sequence[str]) -> list[str]:
     return left
 
 
-def check_room(wanted: Wanted, cpus: int) -> None:
-    """Raise ColobusError if the processes of a run have not room on nodes with so many CPUs."""
+def check_room(wanted: Wanted, cpus: int | None) -> None:
+    """Raise ColobusError if the processes of a run have not room on nodes with so many CPUs.
+
+    So it does if hosts are named for processes that the run has not.
+    """
     flags: Slurm = wanted.flags
     graph = make_graph(wanted.experiment, imagined_start(wanted.experiment), None)
     specs = group_processes(graph, flags.cluster.per_process)
+    named_hosts(flags.cluster.place, specs, flags.cluster.sidecars_apart)
+    if cpus is None:
+        return
     count, each = sum(spec.kind in ACTIVE for spec in specs), flags.cluster.cpus
     on_one = int((cpus + ROUNDING) / each) if each else count
     if count > on_one * flags.nodes:
@@ -202,6 +209,9 @@ def _check(wanted: Wanted, args: Sequence[str]) -> None:
     for name in ("partition", "account"):
         if not re.fullmatch(r"[\w.,@+-]*", value := getattr(flags, name)):
             raise ColobusError(f"--{name} {value}: is no name of Slurm")
+    for name in ("out", "file"):
+        if re.search(r"[\x00-\x1f]", value := str(getattr(flags, name))):
+            raise ColobusError(f"--{name} {value!r}: no control characters; take another name")
     cluster_of(flags)
     launcher("ray", replace(flags.cluster, address="job")).check(wanted.experiment, flags.devices)
     if is_gpu(flags.devices.device) and not flags.gpus_per_node:
@@ -210,5 +220,12 @@ def _check(wanted: Wanted, args: Sequence[str]) -> None:
         )
     if flags.out and not slug(flags.out.name):
         raise ColobusError(f"--out {flags.out}: the job is named like the run; name a new folder")
-    if flags.out and is_run(flags.out) and (name := read_config(flags.out).name) != wanted.name:
-        raise ColobusError(f"--out {flags.out}: is a run of {name}; name another folder")
+    out = flags.out
+    if out and is_run(out):
+        config = read_config(out)
+        if config.name != wanted.name:
+            raise ColobusError(f"--out {out}: is a run of {config.name}; name another folder")
+        if has_checkpoint(out):  # else it is begun anew
+            resolve_again(Slurm, "slurm", args, config.experiment, either=True)
+    elif out and (not out.is_dir() or {path.name for path in out.iterdir()} - BESIDE - OWN_FILES):
+        check_new(out)
