@@ -54,6 +54,31 @@ def test_help_is_short_and_help_all_has_everything(words: list[str]) -> None:
     assert len(everything) > 90
 
 
+OWN = {
+    "plan": "--nodes --link --costs --changes",
+    "slurm": "--nodes --time --partition --account --gpus-per-node --file --submit --out",
+    "bench": "--seconds --profile --costs --on",
+    "show": "--nodes",
+    "train": "--out --on --resume --seeds",
+}
+
+
+@pytest.mark.parametrize("command", OWN)
+def test_help_has_the_flags_that_only_this_command_has(command: str) -> None:
+    text = printed(command, "--help")
+    assert {*OWN[command].split()} <= {*re.findall(r"--[a-z][\w-]*", text)}
+    assert "--host-cores" not in text
+
+
+@pytest.mark.parametrize("ask", ["--help", "--help-all"])
+def test_help_tells_of_no_flag_that_a_job_cannot_have(ask: str) -> None:
+    text = printed("slurm", ask)
+    found = re.findall(r"^\W{2}(--[a-z][\w-]*)", text, re.M)
+    assert "--time" in found
+    assert not {"--resume", "--resume-or-start", "--seeds", "--address"} & {*found}
+    assert "--on {" not in text
+
+
 @pytest.mark.slow
 def test_help_still_prints_defaults_that_say_something(tmp_path: Path) -> None:
     text = in_a_line(printed("train", "pong", "--help"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -50,7 +51,7 @@ SHORT = (
     *("actors", "games", "lr", "device", "out", "resume", "resume_or_start", "from_"),
     *("checkpoint_seconds", "evaluator", "recorder", "track", "finish", "json"),
 )
-"""What ``--help`` tells of; ``--help-all`` has everything."""
+"""What ``--help`` tells of beside a command's own flags; ``--help-all`` has everything."""
 
 STOP_FLAGS = "--steps, --minutes, --until-score or --until-evaluated"
 
@@ -59,6 +60,7 @@ STOP_FLAGS = "--steps, --minutes, --until-score or --until-evaluated"
 class ExperimentFlags:
     """The flags of an experiment, those that most people want first."""
 
+    hides = frozenset[str]()  # fields that no help tells of
     name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="GAME_OR_PRESET")]] = ""
     """Such as pong, breakout, ALE/Breakout-v5, dba3c-pong, catch or CartPole-v1. It comes first."""
     env: str = ""
@@ -204,10 +206,11 @@ def parse_onto(
 
     The stop rule starts from ``stop``: an empty one tells what is given from what is not.
     """
-    short = not HELP.isdisjoint(args) and EVERYTHING not in args
+    asked = not HELP.isdisjoint(args)
+    hides = kind.hides if asked else frozenset[str]()  # what is hidden cannot be given
     groups = groups_of(base)
     kinds = tuple((name, type(group)) for name, group in groups.items())
-    made: type[F] = with_groups(cast("Any", kind), kinds, short)
+    made: type[F] = with_groups(cast("Any", kind), kinds, hides, asked and EVERYTHING not in args)
     start = made()
     values: dict[str, Any] = {"seed": base.seed, "deterministic": base.deterministic}
     for name, group in (groups | {"stop": stop}).items():
@@ -224,13 +227,16 @@ def parse_onto(
 
 
 @cache
-def with_groups(kind: Any, groups: tuple[tuple[str, Any], ...], short: bool) -> Any:
+def with_groups(
+    kind: Any, groups: tuple[tuple[str, Any], ...], hides: frozenset[str], short: bool
+) -> Any:
     """Return a command's dataclass with these groups of settings, such as another algorithm's.
 
     It is made once, and so is what is known about it: how its values are checked, and its help.
     """
     shown = tuple((name, flag_group(name, group, short)) for name, group in groups)
-    return quiet(kind, lambda name: short and name not in SHORT, groups=shown)
+    told = (*SHORT, *(name for name in inspect.get_annotations(kind) if hasattr(kind, name)))
+    return quiet(kind, lambda name: name in hides or (short and name not in told), groups=shown)
 
 
 def flag_group(group: str, kind: Any, short: bool) -> Any:

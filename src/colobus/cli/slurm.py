@@ -57,6 +57,7 @@ class Slurm(Train):
     jobs that go first.
     """
 
+    hides = frozenset(REFUSED)
     nodes: Annotated[int, Range(1, 10_000)] = 1
     """Nodes of the job."""
     time: str = "long"
