@@ -197,6 +197,26 @@ def test_what_a_call_costs_is_as_long_as_a_round_trip_by_hand() -> None:
     assert calls_of((1, 2, 4), [3e-3, 4e-3, 6e-3], own) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("words", "then"),
+    [
+        ("", "plan pong --costs 'a b.json' --nodes 4"),
+        ("dba3c-catch --games 4 --seconds 9", "plan dba3c-catch --games 4 --costs 'a b.json' --no"),
+        (
+            "dba3c-pong --env boxing --on threads",
+            "plan dba3c-pong --env boxing --costs 'a b.json' ",
+        ),
+        ("dqn-catch", "train dqn-catch --costs 'a b.json' --on virtual)"),
+    ],
+)
+def test_the_next_command_has_the_costs_that_were_measured(
+    words: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colobus.cli.bench.measure_costs", lambda *_: {})
+    said = printed("bench", *words.split(), "--costs", "a b.json")
+    assert f" {then}" in said.replace("\n", " ")
+
+
 @pytest.mark.cluster
 def test_costs_are_measured_for_a_plan(tmp_path: Path) -> None:
     file = tmp_path / "costs.json"

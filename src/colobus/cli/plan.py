@@ -107,7 +107,7 @@ def main(args: Sequence[str]) -> int:
             quorum = quorum or str(shape.quorum if shape.quorum <= nodes else 0)
     wanted = resolve(Plan, "plan", [*words, *([f"--quorum={quorum}"] if quorum else [])])
     flags, experiment = wanted.flags, wanted.experiment
-    if experiment.replay.capacity or shape.topology.replicas > 1:
+    if not can_be_planned(experiment):
         raise ColobusError(
             "colobus plan: knows runs whose learners take each trajectory once, such as "
             "dba3c-pong; not replay buffers and --reduce group"
@@ -182,6 +182,11 @@ def plan(
         "changes": gains,
         "machine": costs.machine,
     }
+
+
+def can_be_planned(experiment: Experiment) -> bool:
+    """Return whether the learners of a run take each trajectory once, and meet in no group."""
+    return not experiment.replay.capacity and experiment.shape.topology.replicas < 2
 
 
 def spread_of(values: Sequence[float]) -> list[float]:
