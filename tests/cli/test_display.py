@@ -88,6 +88,14 @@ def test_the_time_in_which_processes_were_started_does_not_count_for_the_rate() 
     assert shown.rate() == pytest.approx(700.0)
 
 
+def test_the_speed_after_a_restore_is_that_since_then() -> None:
+    shown = Outlook(StopRule(steps=100_000))
+    for second in range(9):
+        restored = 4000 if second >= 6 else 0
+        shown.see(Status(steps=1000 * second - restored, seconds=1.0 + second), ROLES)
+        assert shown.rate() == pytest.approx(1000.0 if second not in (0, 6) else 0.0)
+
+
 def test_the_curve_has_the_height_of_its_scores() -> None:
     curve = [(1000 * i, 1.0 * i, float(i)) for i in range(100)]
     lines = small_curve(curve, width=30, rows=4)

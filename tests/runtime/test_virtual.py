@@ -286,10 +286,11 @@ def test_a_run_in_simulated_time_counts_simulated_minutes(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--on", "virtual"], "no machine was measured yet; measure it: .* bench PRESET --costs"),
+        (["--on", "virtual"], "was measured yet; measure it: .* bench dba3c-catch --costs"),
         (["--on", "virtual", "--costs", "nowhere.json"], "nowhere.json: No such file"),
         (["--on", "virtual", "--costs", "learn=5"], "learn=5: must be a file"),
         (["--on", "virtual", "--costs", "learn=5s", "--link", "9"], "--link 9: must be such as"),
+        (["--on", "virtual", "--costs", "lern=5s"], "lern=5s: unknown stage; nearest known: learn"),
         (["--hosts", "3"], "--hosts 3: has an effect only with --on virtual"),
     ],
 )

@@ -13,7 +13,7 @@ import random
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from colobus.core.errors import ColobusError, nearest, program
 from colobus.core.files import Events
 from colobus.core.timing import passing
+from colobus.experiment.presets import FAMILIES, PRESETS
 from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.parameters.server import ParameterServer
 from colobus.roles.tracker import Status
@@ -192,6 +193,15 @@ def measured_with(experiment: Experiment) -> dict[str, Any]:
     return {"game": experiment.games.game, "algorithm": algorithm_name(experiment)} | network
 
 
+def preset_of(experiment: Experiment) -> str:
+    """Return the name of the most alike preset whose stages cost the same, or else of the game."""
+    wanted, game = measured_with(experiment), experiment.games.game
+    of_game = {f"{name}-{game}": replace(v, games=experiment.games) for name, v in FAMILIES.items()}
+    known = {k: v for k, v in (of_game | PRESETS).items() if measured_with(v) == wanted}
+    alike = {k: sum(v == vars(experiment)[n] for n, v in vars(e).items()) for k, e in known.items()}
+    return max(alike, key=lambda name: alike[name], default=game)
+
+
 def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
     """Return the costs in a file, if they are of such a game, algorithm and network.
 
@@ -248,7 +258,7 @@ class OnVirtual(Launcher):
                 group, which processes do without a runtime.
         """
         bytes_a_second(self._hosts.link)
-        self._costs = read_costs(self._hosts.costs, experiment, "PRESET")
+        self._costs = read_costs(self._hosts.costs, experiment, preset_of(experiment))
         if experiment.shape.topology.replicas > 1:
             raise ColobusError("--reduce group with --on virtual: not simulated; leave one out")
         return super().check(experiment, devices, resumed)

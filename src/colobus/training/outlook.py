@@ -56,8 +56,8 @@ class Outlook:
 
     def see(self, status: Status, roles: Sequence[RoleState]) -> None:
         """Take the status of the run and what its active roles do."""
-        if self._loads and not self._loads[-1].seconds:
-            self._loads.clear()  # of a time when processes were started and the clock not told
+        if self._loads and (not self._loads[-1].seconds or status.steps < self._loads[-1].steps):
+            self._loads.clear()  # of a time when processes were started, or before a restore
         stages = {role.name: role.seconds for role in roles}
         self._loads.append(Load(status.seconds, status.steps, stages))
         while len(self._loads) > 2 and status.seconds - self._loads[1].seconds > RECENT:
