@@ -80,6 +80,18 @@ def test_costs_are_said_by_hand() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("words", "actors"), [((), 4), (("--actors", 3), 3)])
+def test_a_run_without_workers_has_the_actors_that_cores_give_it(
+    words: tuple[object, ...], actors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollout of an actor of 8 games takes 128 x 1 ms; each plays for itself."""
+    monkeypatch.setattr("colobus.cli.experiment_flags.usable_cores", lambda: 2)
+    costs = ("--costs", "emulate=1ms,learn=1ms", "--no-changes")
+    found = told("plan", "pong", "--nodes", 4, "--cores", 12, *words, *costs)
+    assert found["bounds"]["play"] == pytest.approx(actors * 8 / 0.001, rel=0.001)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("actors", "steps"), [(32, 32 * 250 / 0.665), (128, 1000 / 0.0328)])
 def test_many_actors_of_one_learner_are_not_in_step(actors: int, steps: float) -> None:
     """Each makes 5 games x 50 steps in 50 x 13.3 ms; a batch of 1,000 takes 32.8 ms to load."""

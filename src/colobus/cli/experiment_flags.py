@@ -153,7 +153,7 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
         on, cluster = getattr(flags, "on", ""), getattr(flags, "cluster", Cluster())
         on_ray, workers = on == "ray", experiment.shape.workers
         here = on == "threads" or (on_ray and not cluster.joined and command != "slurm")
-        nodes = command == "slurm" and flags.cores != "all"  # of which nothing is known here
+        nodes = command in ("slurm", "plan") and flags.cores != "all"  # nobody knows theirs here
         cores = cores_of(flags.cores, 10**6 if nodes else usable_cores(), workers, not here)
         gpu = is_gpu(devices.act_device or devices.device) and not on_ray  # there: on CPUs
         experiment = for_cores(experiment, base, cores, gpu)

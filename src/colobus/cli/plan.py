@@ -26,6 +26,7 @@ from colobus.core.fields import Range
 from colobus.core.fields import check as check_fields
 from colobus.core.timing import Clock, passing
 from colobus.core.types import AlgorithmState, Batch, Trajectory, Update, Version
+from colobus.experiment.autoscale import CHOSEN
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape, flag
 from colobus.report.format import Table
@@ -100,11 +101,12 @@ def main(args: Sequence[str]) -> int:
     words = without(args, ["cores"] * bool(cores) + ["quorum"] * bool(quorum))
     wanted = resolve(Plan, "plan", words)
     shape, nodes = wanted.experiment.shape, wanted.flags.nodes
-    if shape.workers:  # on hosts, whose cores this machine need not have
+    told = shape.learners or any(vars(shape)[n] != vars(wanted.base.shape)[n] for n in CHOSEN)
+    if shape.workers or not told:
         words += ["--cores", cores] if cores else []
-        if not workers:
-            words += ["--workers", str(nodes)]
-            quorum = quorum or str(shape.quorum if shape.quorum <= nodes else 0)
+    if shape.workers and not workers:
+        words += ["--workers", str(nodes)]
+        quorum = quorum or str(shape.quorum if shape.quorum <= nodes else 0)
     wanted = resolve(Plan, "plan", [*words, *([f"--quorum={quorum}"] if quorum else [])])
     flags, experiment = wanted.flags, wanted.experiment
     if not can_be_planned(experiment):

@@ -26,6 +26,10 @@ GAMES = 16
 many steps as a batch, so experience is two versions old (with 64 games, eight)."""
 
 
+CHOSEN = ("actors", "games", "emulators", "batch", "learner_threads")
+"""Settings that ``--cores`` chooses."""
+
+
 def fed(experiment: Experiment) -> int:
     """Return how many actors the experiment's learner can follow on a CPU."""
     network = experiment.network
@@ -59,7 +63,7 @@ def for_cores(
         ColobusError: if a setting is given that this chooses, or the run is of another kind.
     """
     shape = experiment.shape
-    for name in ("actors", "games", "emulators", "batch", "learner_threads"):
+    for name in CHOSEN:
         if getattr(shape, name) != getattr(base.shape, name):
             what = given(flag(name, "shape"), getattr(shape, name))
             raise ColobusError(
