@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import colobus
 from colobus.algorithms.a3c import A3C
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.types import Ints, Version
@@ -23,7 +24,7 @@ from colobus.experiment.settings import Experiment, Shape
 from colobus.experiment.shape import MOST
 from colobus.ops.flat import FlatParameters
 from colobus.roles.tracker import StopRule
-from colobus.runtime.groups import ANSWERED, call_threads, group_processes
+from colobus.runtime.groups import ANSWERED, Hosts, call_threads, group_processes
 from colobus.runtime.threads import Inline
 from colobus.training.run import train
 from colobus.training.start import begin, open_games
@@ -52,6 +53,20 @@ def test_several_servers_are_one_server_bit_for_bit(servers: int) -> None:
     one, several = inline(CATCH), inline(reshaped(CATCH, servers=servers))
     assert one.version == Version(0, 12)
     assert_same(one, several)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dba3c-catch", "appo-catch"])
+def test_a_whole_run_is_the_same_on_threads_and_in_simulated_time(
+    name: str, tmp_path: Path
+) -> None:
+    """In simulated time, as on Ray, actors open games themselves."""
+    hosts = Hosts(costs="emulate=1ms,learn=1ms")
+    settings: dict[str, Any] = {"deterministic": True, "tensorboard": False, "random_steps": 512}
+    settings |= {"steps": 3000, "log": lambda _line: None}
+    for folder, cluster in (("threads", None), ("virtual", hosts)):
+        colobus.train(name, tmp_path / folder, cluster=cluster, **settings)
+    assert_same_run(tmp_path / "virtual", tmp_path / "threads")
 
 
 class Sleepy(CatchGames):
@@ -98,7 +113,9 @@ def test_inline_and_threads_give_the_same_run_bit_for_bit(
 
 @pytest.mark.slow
 def test_inline_is_the_oracle_of_train(tmp_path: Path) -> None:
-    oracle = inline(CATCH)
+    place = Inline(make_graph(CATCH, begin(CATCH), None, patience=0.0))  # actors open games
+    place.run()
+    oracle = outcome(place.roles)
     train(CATCH, tmp_path / "run")
     _, checkpoint, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint.version == oracle.version

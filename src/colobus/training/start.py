@@ -187,7 +187,7 @@ def begin_new(
         weights: that the run begins with, instead of new ones.
 
     Returns:
-        What stands in ``config.json``, the start, and games that are open.
+        What stands in ``config.json``, the start, and games that are open, if any.
     """
     steps, least = experiment.stop.steps, least_steps(experiment)
     if steps is not None and steps < least:
@@ -197,7 +197,7 @@ def begin_new(
             f"measure the input (--random-steps {experiment.shape.random_steps}) and "
             f"{first if experiment.replay.capacity else 'a first batch'}"
         )
-    games = open_games(experiment, 1 if remote else None)
+    games = open_games(experiment, 1 if remote and not experiment.deterministic else None)
     # in other processes actors compute on CPUs, and this host may have no GPU
     start = begin(experiment, games, placement.act if remote else placement.learn, log, weights)
     number = secrets.token_hex(8)  # the run's checkpoints carry it too
@@ -207,7 +207,11 @@ def begin_new(
         log(about["from"])
     about |= describe_devices(placement, on_ray=remote)
     config = Config(name, experiment, start.actions, about)
-    return config, replace(start, run=identity(config)), games
+    if not experiment.deterministic:
+        return config, replace(start, run=identity(config)), games
+    for own in games:  # else results would depend on where actors live, which open new ones there
+        close(own)
+    return config, replace(start, run=identity(config)), None
 
 
 def least_steps(experiment: Experiment) -> int:
