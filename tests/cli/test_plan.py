@@ -177,12 +177,12 @@ def test_a_file_of_something_else_is_no_costs(name: str, file: Path) -> None:
     assert f"--costs {file}: no costs of a machine; measure it: " in said
 
 
-@pytest.mark.parametrize("stages", [None, {}])
-def test_a_file_without_stages_is_no_costs(stages: dict[str, Any] | None, file: Path) -> None:
-    points = [] if stages is None else [costs_of()["points"][0] | {"stages": stages}]
+@pytest.mark.parametrize("name", ["points", "stages"])
+def test_a_file_without_stages_is_no_costs(name: str, file: Path) -> None:
+    points = [costs_of()["points"][0] | {"stages": {}}] if name == "stages" else []
     file.write_text(json.dumps(costs_of() | {"points": points}))
     said = refused("train", "dba3c-catch", "--on", "virtual", "--costs", file)
-    assert f"--costs {file}: no costs of a machine; measure it: " in said
+    assert f"--costs {file}: '{name}' must be two or more finite seconds, from 0 on; meas" in said
 
 
 @pytest.mark.parametrize("seconds", ["[NaN, 1]", "[1, Infinity]", "[-1, 1]", "[1]", "[]"])
@@ -190,7 +190,7 @@ def test_a_stage_of_impossible_seconds_is_named(seconds: str, file: Path) -> Non
     text = re.sub(r'"act": \[[^]]*\]', f'"act": {seconds}', json.dumps(costs_of()), count=1)
     file.write_text(text)
     said = refused("plan", "dba3c-catch", "--costs", file)
-    assert f"--costs {file}: 'act' must have at least two seconds, each finite and not" in said
+    assert f"--costs {file}: 'act' must be two or more finite seconds, from 0 on; meas" in said
 
 
 @pytest.mark.parametrize("part", ["servers", "calls"])
@@ -199,7 +199,7 @@ def test_a_part_of_calls_that_is_no_time_is_named(part: str, file: Path) -> None
     name = next(iter(found[part][1]))
     found[part][1] |= {name: -1.0}
     file.write_text(json.dumps(found))
-    assert f"--costs {file}: '{name}' must have" in refused("plan", "dba3c-catch", "--costs", file)
+    assert f"--costs {file}: '{name}' must be" in refused("plan", "dba3c-catch", "--costs", file)
 
 
 def test_what_a_call_costs_is_as_long_as_a_round_trip_by_hand() -> None:

@@ -107,8 +107,12 @@ def test_the_cores_of_the_nodes_are_not_those_of_this_machine(
 
 
 @pytest.mark.parametrize("flag", ["--out", "--file"])
-def test_a_name_of_two_lines_is_no_line_of_a_script(flag: str) -> None:
-    assert f"{flag} 'a\\nb.sh': no control char" in refused("slurm", "catch", flag, "a\nb.sh")
+def test_a_name_of_two_lines_makes_no_line_of_the_script(flag: str) -> None:
+    printed("slurm", "catch", flag, "a\nrm b")
+    (file,) = (path for path in Path().glob("a*"))
+    assert not [
+        line for line in file.read_text().partition("set -u")[0].splitlines() if "#" not in line
+    ]
 
 
 @pytest.mark.processes

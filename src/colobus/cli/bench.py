@@ -12,7 +12,6 @@ from colobus.cli.costs import measure_costs
 from colobus.cli.display import Printer, on_terminal
 from colobus.cli.experiment_flags import ExperimentFlags, Wanted, cluster_of, resolve
 from colobus.cli.flags import check_file, print_json
-from colobus.cli.plan import can_be_planned
 from colobus.cli.profiler import OTHER, kind_of, profile
 from colobus.cli.slurm import without
 from colobus.cli.throughput import bench
@@ -75,21 +74,16 @@ def main(args: Sequence[str]) -> int:
     if flags.json:
         print_json(rates)
     elif flags.costs:
-        printer.line(f"costs: {flags.costs} (use it with: {program()} {next_words(wanted, args)})")
+        name = [] if flags.name or flags.env else [wanted.name]
+        said = shlex.join(name + without(args, ("seconds", "on", "device", "act_device")))
+        drawn = bool(experiment.replay.capacity)  # which no plan knows
+        then = f"train {said} --on virtual" if drawn else f"plan {said} --nodes 4"
+        printer.line(f"costs: {flags.costs} (use it with: {program()} {then})")
     elif flags.profile:
         show_profile(printer, rates)
     else:
         printer.table(on_terminal(table_of(rates)))
     return 0
-
-
-def next_words(wanted: Wanted, args: Sequence[str]) -> str:
-    """Return the words of the command that takes the costs which these words have measured."""
-    kept = without(args, ("seconds", "on", "device", "act_device"))
-    name = [] if wanted.flags.name or wanted.flags.env else [wanted.name]
-    plan = can_be_planned(wanted.experiment)
-    command, more = ("plan", ("--nodes", "4")) if plan else ("train", ("--on", "virtual"))
-    return shlex.join([command, *name, *kept, *more])
 
 
 def check_flags(wanted: Wanted) -> None:

@@ -227,9 +227,7 @@ def parse_onto(
 
 
 @cache
-def with_groups(
-    kind: Any, groups: tuple[tuple[str, Any], ...], hides: frozenset[str], short: bool
-) -> Any:
+def with_groups(kind: Any, groups: tuple[Any, ...], hides: frozenset[str], short: bool) -> Any:
     """Return a command's dataclass with these groups of settings, such as another algorithm's.
 
     It is made once, and so is what is known about it: how its values are checked, and its help.

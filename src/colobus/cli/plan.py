@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
@@ -37,7 +38,7 @@ from colobus.roles.parameters.client import ParameterClient
 from colobus.roles.parameters.published import Source, pull_newest
 from colobus.roles.replay.api import ReplayWriter
 from colobus.roles.replay.minibatch_buffer import Use
-from colobus.roles.tracker import ResumePoint, StopRule, Tracker
+from colobus.roles.tracker import StopRule, Tracker
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Hosts
 from colobus.runtime.virtual import Draw, World
@@ -109,7 +110,7 @@ def main(args: Sequence[str]) -> int:
         quorum = quorum or str(shape.quorum if shape.quorum <= nodes else 0)
     wanted = resolve(Plan, "plan", [*words, *([f"--quorum={quorum}"] if quorum else [])])
     flags, experiment = wanted.flags, wanted.experiment
-    if not can_be_planned(experiment):
+    if experiment.replay.capacity or shape.topology.replicas > 1:
         raise ColobusError(
             "colobus plan: knows runs whose learners take each trajectory once, such as "
             "dba3c-pong; not replay buffers and --reduce group"
@@ -121,9 +122,7 @@ def main(args: Sequence[str]) -> int:
     printer = Printer(to_stderr=flags.json)
     try:
         with printer.progress("simulating", "%") as bar:
-            found = plan(
-                experiment, costs, hosts, flags.changes, lambda share: bar(100 * share, 100.0)
-            )
+            found = plan(experiment, costs, hosts, flags.changes, lambda one: bar(100 * one, 100.0))
     except Stalled as error:
         given = f"--link {flags.link} with --costs {flags.costs}"
         raise ColobusError(f"{given}: {error}; take a faster link or lower costs") from None
@@ -186,11 +185,6 @@ def plan(
     }
 
 
-def can_be_planned(experiment: Experiment) -> bool:
-    """Return whether the learners of a run take each trajectory once, and meet in no group."""
-    return not experiment.replay.capacity and experiment.shape.topology.replicas < 2
-
-
 def spread_of(values: Sequence[float]) -> list[float]:
     """Return the median, the least and the largest."""
     return [round(float(value), 4) for value in (np.median(values), min(values), max(values))]
@@ -210,20 +204,14 @@ def tried(experiment: Experiment) -> dict[str, Experiment]:
         ideas[f"--quorum {quorum}"] = replace(shape, quorum=quorum)
     for what, changed in ideas.items():
         candidate = replace(experiment, shape=changed)
-        try:
+        with suppress(ColobusError):  # it is no run
             check(candidate)
-        except ColobusError:
-            continue  # it is no run
-        found[what] = candidate
+            found[what] = candidate
     return found
 
 
 def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, float]:
-    """Return what each part alone would allow, in steps a second of the whole run.
-
-    Raises:
-        ColobusError: if playing or learning takes no time.
-    """
+    """Return what each part alone would allow, in steps a second of the whole run."""
     shape, calls = experiment.shape, costs.of_calls()
     graph = make_graph(experiment, imagined_start(experiment), None)
     size, learners = parameters_of(graph), shape.topology.learners
@@ -439,14 +427,10 @@ class NoSchedule:
         self.algorithm_state: AlgorithmState = {"learning_rate": torch.tensor(0.0)}
         self.steps = 0
 
-    def begin(self, begun: ResumePoint) -> None:
+    def begin(self, *_: Any) -> None:
         """Do nothing."""
 
-    def hear(self, steps: int) -> None:
-        """Do nothing."""
-
-    def before(self, batch: Batch, version: Version) -> None:
-        """Do nothing."""
+    hear = before = begin
 
     def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Count the batch's steps."""

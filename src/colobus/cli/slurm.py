@@ -117,7 +117,7 @@ def job(flags: Slurm, run: Path, file: Path, args: Sequence[str]) -> str:
         "time": TIMES.get(flags.time, flags.time),
         "more": "\n".join(f"#SBATCH --{name}={value}" for name, value in more.items() if value),
         "command": shlex.join(["colobus", "slurm", *args]).replace("\n", " "),
-        "file": shlex.quote(str(file)),
+        "file": shlex.quote(str(file)).replace("\n", " "),  # in a comment, as the command is
         "run": shlex.quote(str(run)),
         "words": shlex.join(without(args, [*OWN, "out", "name", "resume_or_start"])),
     }
@@ -143,17 +143,12 @@ def without(args: Sequence[str], names: Sequence[str]) -> list[str]:
     return left
 
 
-def check_room(wanted: Wanted, cpus: int | None) -> None:
-    """Raise ColobusError if the processes of a run have not room on nodes with so many CPUs.
-
-    So it does if hosts are named for processes that the run has not.
-    """
+def check_room(wanted: Wanted, cpus: int) -> None:
+    """Raise ColobusError if nodes of so many CPUs have no room, or --place names no process."""
     flags: Slurm = wanted.flags
     graph = make_graph(wanted.experiment, imagined_start(wanted.experiment), None)
     specs = group_processes(graph, flags.cluster.per_process)
     named_hosts(flags.cluster.place, specs, flags.cluster.sidecars_apart)
-    if cpus is None:
-        return
     count, each = sum(spec.kind in ACTIVE for spec in specs), flags.cluster.cpus
     on_one = int((cpus + ROUNDING) / each) if each else count
     if count > on_one * flags.nodes:
@@ -164,16 +159,16 @@ def check_room(wanted: Wanted, cpus: int | None) -> None:
         )
 
 
-def cpus_of_a_node(partition: str) -> int | None:
-    """Return the CPUs of the smallest node of a partition; None where Slurm does not say."""
+def cpus_of_a_node(partition: str) -> int:
+    """Return the CPUs of the smallest node of a partition; a million where Slurm does not say."""
     if shutil.which("sinfo") is None:
-        return None
+        return 10**6
     where = [f"--partition={partition}"] if partition else []
     asked = ["sinfo", "--noheader", "--Node", "--format=%P %c", *where]
     told = subprocess.run(asked, capture_output=True, text=True, check=False)
     nodes = [line.split() for line in told.stdout.splitlines()]
     usual = [node for node in nodes if partition or node[0].endswith("*")]  # the default partition
-    return min((int(cpus) for _, cpus in usual or nodes), default=None)
+    return min((int(cpus) for _, cpus in usual or nodes), default=10**6)
 
 
 def submit(file: Path) -> str:
@@ -210,9 +205,6 @@ def _check(wanted: Wanted, args: Sequence[str]) -> None:
     for name in ("partition", "account"):
         if not re.fullmatch(r"[\w.,@+-]*", value := getattr(flags, name)):
             raise ColobusError(f"--{name} {value}: is no name of Slurm")
-    for name in ("out", "file"):
-        if re.search(r"[\x00-\x1f]", value := str(getattr(flags, name))):
-            raise ColobusError(f"--{name} {value!r}: no control characters; take another name")
     cluster_of(flags)
     launcher("ray", replace(flags.cluster, address="job")).check(wanted.experiment, flags.devices)
     if is_gpu(flags.devices.device) and not flags.gpus_per_node:

@@ -13,7 +13,7 @@ import random
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from colobus.core.errors import ColobusError, nearest, program
 from colobus.core.files import Events
 from colobus.core.timing import passing
-from colobus.experiment.presets import FAMILIES, PRESETS
+from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.parameters.server import ParameterServer
 from colobus.roles.tracker import Status
@@ -173,33 +173,20 @@ def said_costs(text: str) -> Costs:
     return Costs(machine={"processor": "no machine (said by hand)"}, points=(point,))
 
 
-def not_seconds(costs: Costs) -> list[str]:
-    """Return the stages and parts of calls that have less than two seconds, or impossible ones.
-
-    Raises:
-        ValueError: if there are no stages.
-    """
-    stages = [point["stages"] for point in costs.points]
-    if not all(stages) or costs.repetitions > len(stages):
-        raise ValueError
-    stages += [{k: [v] * 2 for k, v in one.items()} for one in (*costs.servers, *costs.calls)]
-    each = [item for one in stages for item in one.items()]
-    return [k for k, v in each if len(v) < 2 or not all(0.0 <= x < math.inf for x in v)]
+def not_seconds(costs: Costs) -> str:
+    """Return what stage or part of calls has less than two seconds or impossible ones, or ""."""
+    each = [point["stages"] or {"stages": []} for point in costs.points] or [{"points": []}]
+    each += [{k: [v] * 2 for k, v in one.items()} for one in (*costs.servers, *costs.calls)]
+    for name, seconds in (item for one in each for item in one.items()):
+        if len(seconds) < 2 or not all(0.0 <= second < math.inf for second in seconds):
+            return f"{name!r} must be two or more finite seconds, from 0 on"
+    return ""
 
 
 def measured_with(experiment: Experiment) -> dict[str, Any]:
     """Return what a run must have in common with the one whose costs were measured."""
     network = asdict(experiment.network)
     return {"game": experiment.games.game, "algorithm": algorithm_name(experiment)} | network
-
-
-def preset_of(experiment: Experiment) -> str:
-    """Return the name of the most alike preset whose stages cost the same, or else of the game."""
-    wanted, game = measured_with(experiment), experiment.games.game
-    of_game = {f"{name}-{game}": replace(v, games=experiment.games) for name, v in FAMILIES.items()}
-    known = {k: v for k, v in (of_game | PRESETS).items() if measured_with(v) == wanted}
-    alike = {k: sum(v == vars(experiment)[n] for n, v in vars(e).items()) for k, e in known.items()}
-    return max(alike, key=lambda name: alike[name], default=game)
 
 
 def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
@@ -222,10 +209,7 @@ def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
         costs = Costs(**found | {k: tuple(found[k]) for k in ("points", "servers", "calls")})
         if wrong := not_seconds(costs):
-            raise ColobusError(
-                f"--costs {file}: {wrong[0]!r} must have at least two seconds, each finite and not "
-                f"below 0; {measure}"
-            )
+            raise ColobusError(f"--costs {file}: {wrong}; {measure}")
         _ = {**costs.about, **costs.machine}, costs.draw(experiment, 1), costs.of_calls()
         _ = costs.endings(experiment.shape.games)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -258,7 +242,11 @@ class OnVirtual(Launcher):
                 group, which processes do without a runtime.
         """
         bytes_a_second(self._hosts.link)
-        self._costs = read_costs(self._hosts.costs, experiment, preset_of(experiment))
+        wanted = measured_with(experiment)
+        name = f"{wanted['algorithm']}-{wanted['game']}"
+        fits = [one for one, own in PRESETS.items() if measured_with(own) == wanted]
+        name = max(fits, key=lambda one: PRESETS[one].shape == experiment.shape, default=name)
+        self._costs = read_costs(self._hosts.costs, experiment, name)
         if experiment.shape.topology.replicas > 1:
             raise ColobusError("--reduce group with --on virtual: not simulated; leave one out")
         return super().check(experiment, devices, resumed)

@@ -207,11 +207,9 @@ def begin_new(
         log(about["from"])
     about |= describe_devices(placement, on_ray=remote)
     config = Config(name, experiment, start.actions, about)
-    if not experiment.deterministic:
-        return config, replace(start, run=identity(config)), games
-    for own in games:  # else results would depend on where actors live, which open new ones there
+    for own in games if experiment.deterministic else ():  # actors open new ones, wherever they are
         close(own)
-    return config, replace(start, run=identity(config)), None
+    return config, replace(start, run=identity(config)), None if experiment.deterministic else games
 
 
 def least_steps(experiment: Experiment) -> int:
