@@ -215,7 +215,8 @@ def _rule(error: Mapping[str, Any], hint: Any) -> str:
     if kind == "predicate_failed" and isinstance(error["input"], int):
         return "a number of at most 18 digits"
     own = str(range_of(hint) or error["msg"])
-    return f"a finite number {own}" if kind == "predicate_failed" and own != str(NUMBER) else own
+    plain = kind != "predicate_failed" or own == str(NUMBER) or "most" in own or "below" in own
+    return own if plain else f"a finite number {own}"
 
 
 _KINDS = {
