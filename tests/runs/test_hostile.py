@@ -204,6 +204,7 @@ WORDS = {
     "network has only [0-9,]+ parameters, enough for [0-9]+; use fewer servers",
     "suite pong --seeds 1000000000": "--seeds 1000000000: must be at least 1 and at most 1,000",
     "train dba3c-pong --on ray --silence inf": "--silence inf: must be at least 1 and at most",
+    "train --resume RUN --on virtual": "--costs: no machine was measured yet",
     "train --resume RUN --out elsewhere": "--out elsewhere: has an effect only in a new run",
     "eval RUN --checkpoint OTHER/checkpoints/00000009.safetensors": "is not in RUN/checkpoints; "
     "name its own run",

@@ -253,8 +253,8 @@ def _learn(
     flags, experiment, cluster = wanted.flags, wanted.experiment, cluster_of(wanted.flags)
     title, earlier = f"{name} · {folder}", earlier_curve(folder)
     display = Display(title, experiment.stop, printer, earlier, interrupts.raise_if_any)
+    launcher(flags.on, cluster).check(experiment, flags.devices, resume)
     if not resume:
-        launcher(flags.on, cluster).check(experiment, flags.devices)
         check_new(folder)
     interrupts.gentle = True
     with display:
