@@ -314,7 +314,7 @@ class Actor:
             with clock("emulate"):
                 step = games.step(acted)
             with clock("act"):
-                # who remembers more than a frame would miss the new game's first one later
+                # stacks and states need the next game's first frame, which a last one would replace
                 learned = step.learned if state is None and policy.net.stack == 1 else None
                 rollout.add(t, acted, learned or step)
                 policy.add(t, step.frames, step.over)

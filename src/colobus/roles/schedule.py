@@ -66,7 +66,7 @@ class Schedule:
         """
 
     def hear(self, steps: int) -> None:
-        """Take the environment steps of the run as the tracker counts them, or count alone."""
+        """Take the environment steps of the run, of which the only learner needs no word."""
 
     def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Count the batch's steps and move the state, given its losses and statistics."""
@@ -92,7 +92,7 @@ class SharedSchedule(Schedule):
         steps: environment steps behind the parameters at the start of the run.
         first: version of the parameters at the start of the run.
         share: learners whose batches make one version (with replay buffers: all learners), or None
-            if the batches of others are played, too.
+            if gradients may be dropped: then the tracker says the steps (`hear`).
         buffer: that is lost with this learner, one of as many as there are learners.
         stop: as in `Schedule`.
     """
@@ -132,7 +132,7 @@ class SharedSchedule(Schedule):
         self._move({})
 
     def hear(self, steps: int) -> None:
-        """Take the steps of the run, if versions do not tell them."""
+        """Take the steps of the run, which count batches whose gradients are dropped, too."""
         if self._share is None:
             self.steps = steps
 

@@ -119,7 +119,7 @@ def free_folder(name: str) -> Path:
 
 @contextlib.contextmanager
 def claimed(folder: Path, free: bool) -> Iterator[Path]:
-    """Make a ``free`` folder, or the next if another process is faster; remove it if left empty."""
+    """Make a folder that was ``free``, or the next free one; remove it if it is left empty."""
     with contextlib.suppress(OSError):  # `check_new` says what is wrong
         while free:
             folder.parent.mkdir(exist_ok=True)
