@@ -140,12 +140,12 @@ def reconstruct(net: Network, stacks: torch.Tensor) -> tuple[Bytes, Bytes]:
     """
     decoder = net.auxiliary
     assert isinstance(decoder, Decoder)
-    stacks = stacks.to(net.mean.device)
-    code = net(net.as_sequences(net.apart(net.preprocess(stacks))[0], 1))[CODE]
+    seen = net.apart(net.preprocess(stacks.to(net.mean.device)))[0]
     with net.casting():
-        pixels = decoder.stacks(decoder(code).float())[:, -1]
-    grey = (pixels / net.scale + net.mean).round_().clamp_(0.0, 255.0).to(torch.uint8)
-    return _in_colour(stacks[:, -1], net.planes), _in_colour(grey, net.planes)
+        pixels = decoder.stacks(decoder(net(net.as_sequences(seen, 1))[CODE]).float())[:, -1]
+    newest, scale, mean = (apart(x, net.masks)[0] for x in (stacks[:, -1], net.scale, net.mean))
+    grey = (pixels / scale + mean).round_().clamp_(0.0, 255.0).to(torch.uint8)
+    return _in_colour(newest, net.planes), _in_colour(grey, net.planes)
 
 
 def _in_colour(frames: torch.Tensor, planes: int) -> Bytes:
