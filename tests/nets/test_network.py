@@ -11,8 +11,16 @@ import pytest
 import torch
 from torch import nn
 
+from colobus.core.arrays import joined
 from colobus.nets import network as precision
-from colobus.nets.network import FLOOR, LIMIT, Network, NetworkSettings, measure_input
+from colobus.nets.network import (
+    FLOOR,
+    LIMIT,
+    Network,
+    NetworkSettings,
+    floor_of,
+    measure_input,
+)
 from conftest import heads_of, make_net
 
 
@@ -42,6 +50,14 @@ def test_statistics_are_mean_and_deviation_of_each_pixel() -> None:
     assert found.mean[0, 0] == 90.0
     large = measure_input(np.array([[[1e30]], [[3e30]]], np.float32))  # squares are no float32
     assert (large.mean[0, 0], large.deviation[0, 0]) == pytest.approx((2e30, 1e30))
+
+
+def test_a_mask_has_no_part_in_the_smallest_deviation_of_a_plane() -> None:
+    rng = np.random.default_rng(2)
+    planes = [rng.uniform(0, most, (50, 6, 5)) for most in (0.01, 100.0)]
+    frames = np.concatenate(planes, axis=1).astype(np.float32)
+    masked = joined(frames, rng.random((50, 11)) < 0.5)  # of three rows
+    np.testing.assert_array_equal(floor_of(masked, 2, 11)[:12], floor_of(frames, 2, 0))
 
 
 def test_seen_frames_are_standardised_pixel_by_pixel_and_clipped() -> None:

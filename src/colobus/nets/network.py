@@ -104,14 +104,14 @@ def measure_input(frames: Frames, floor: float | Floats = FLOOR) -> InputStatist
     return InputStatistics(mean, np.maximum(deviation, floor))
 
 
-def floor_of(frames: Frames, planes: int) -> Floats:
+def floor_of(frames: Frames, planes: int, masks: int) -> Floats:
     """Return the smallest standard deviations float32[H, 1] for frames [N, H, W].
 
     Args:
-        frames: of any environment.
-        planes: of a frame; each may have other units, so it has a value of its own.
+        frames: of any environment, with masks or (0 masks) without.
+        planes: of a frame; each may have other units than others and a mask: it has its own value.
     """
-    height = frames.shape[1] // planes
+    height = apart(frames, masks)[0].shape[1] // planes
     found = np.full((frames.shape[1], 1), VECTOR_FLOOR, np.float32)
     for row in range(0, len(found), height):
         plane = frames[:, row : row + height]

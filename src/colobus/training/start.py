@@ -148,8 +148,8 @@ def begin(
         precision = _precision(experiment, first, device)  # measured meanwhile
         frames = np.concatenate([future.result() for future in played])
     steps = rounds * sum(g.count for g in games)
-    gym = is_gym(experiment.games.game)
-    floor = floor_of(frames, planes(experiment.games)) if gym else FLOOR
+    own, gym = experiment.games, is_gym(experiment.games.game)
+    floor = floor_of(frames, planes(own), masks(own)) if gym else FLOOR
     statistics, origin = measure_input(frames, floor), Origin(steps=steps)
     start = Start(statistics, first.actions, precision, steps=steps, origin=origin)
     if weights is None:
