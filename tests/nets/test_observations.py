@@ -96,7 +96,7 @@ def test_some_stacks_are_observations_of_the_batch_spread_over_it() -> None:
     np.testing.assert_array_equal(found, kept)  # a copy
 
 
-@pytest.mark.parametrize(("planes", "masks"), [(1, 0), (3, 0), (3, 85)])
+@pytest.mark.parametrize(("planes", "masks"), [(1, 0), (2, 0), (3, 0), (3, 85)])
 def test_a_perfect_decoder_gives_the_frames_back(
     planes: int, masks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

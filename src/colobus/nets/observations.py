@@ -149,8 +149,8 @@ def reconstruct(net: Network, stacks: torch.Tensor) -> tuple[Bytes, Bytes]:
 
 
 def _in_colour(frames: torch.Tensor, planes: int) -> Bytes:
-    """Return frames [M, planes * H, W] with the planes last, if there are several."""
-    if planes > 1:
+    """Return frames [M, planes * H, W] with the planes last, if these are red, green and blue."""
+    if planes == 3:
         frames = frames.unflatten(1, (planes, -1)).movedim(1, -1)
     array: Bytes = frames.cpu().numpy()
     return array
