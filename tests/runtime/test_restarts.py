@@ -107,6 +107,7 @@ PARTS = parts_of(CENTRAL)
         ("workers", "loss", 31),
         ("workers", "push", 31),
         ("workers", "pull", 31),
+        ("workers", "report", 31),
         ("appo", "loss", 7 * PARTS + 1),  # before the first step of a round
         ("appo", "loss", 7 * PARTS + 3),
         ("appo", "push", 7 * PARTS + 3),

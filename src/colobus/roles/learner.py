@@ -79,7 +79,7 @@ class Learner:
             self._begun = True
             if client.member is not None:
                 client.member.clock = self.clock
-        if not client.pending:  # else an error came between two servers: the rest is still to go
+        if self._over is None or not client.pending:  # else an error came between two servers
             with self.clock("wait for parameters"):
                 client.pull()
             if self._batch is None:  # else an error came after the batch: it is learned again
