@@ -142,6 +142,8 @@ def test_a_link_carries_one_thing_after_the_other() -> None:
     assert reserve(0.0, server, one, 20) == 2.0  # the other direction is free
     assert reserve(1.0, two, one, 20) == 4.0  # its own link was free after 2 s
     assert reserve(9.0, two, one, 20) == 11.0
+    assert reserve(9.0, two, server, 20) == 13.0  # it leaves after 11 s
+    assert reserve(9.0, one, server, 20) == 11.0  # nothing has come there yet
 
 
 FREELY = replace(distributed_catch(20, servers=1), deterministic=False)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import random
 import threading
+from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -93,7 +94,8 @@ class Host:
 
     def __init__(self, cores: float = math.inf, link: float = math.inf) -> None:
         self.cores, self.link = cores, link
-        self.up = self.down = 0.0  # when what was promised has left, or has come
+        self.up = 0.0  # when what was promised has left
+        self.down: list[tuple[float, float]] = []  # from when to when something comes, in order
         self.jobs: list[tuple[float, int, Turn]] = []  # by the work that is done when each ends
         self.stamp = 0
         self._done, self._since = 0.0, 0.0  # work for each thread up to a moment
@@ -122,10 +124,13 @@ def reserve(moment: float, source: Host, to: Host, size: int) -> float:
 
     A link carries one thing after the other.
     """
-    begin = max(moment, source.up)
+    begin, took = max(moment, source.up), size / min(source.link, to.link)
     source.up = begin + size / source.link
-    to.down = max(source.up, max(begin, to.down) + size / to.link)
-    return to.down
+    to.down = [busy for busy in to.down if busy[1] > moment]
+    for start, end in to.down:  # what waits for its own link until then holds up nothing
+        begin = begin if begin + took <= start else max(begin, end)
+    insort(to.down, (begin, begin + took))
+    return begin + took
 
 
 class Process(NamedTuple):
@@ -302,7 +307,12 @@ class World(Time):
         """Pack what goes to another process, carry it there, and take it in."""
         calls, pack = self.calls, self.calls.packing(size)
         self._work(mine, calls.cpu / 2 + pack, source.host)
-        self._carry(mine, source.host, to.host, size + calls.envelope)
+        if source.host is not to.host:
+            there = reserve(self._time, source.host, to.host, size + calls.envelope)
+            self._due(mine, there + calls.latency)
+            self._park(mine)
+        elif calls.latency:
+            self.sleep(calls.latency)
         if calls.loop > 0.0 or pack > 0.0:
             with to.loop:
                 self._work(mine, calls.loop / 2 + pack, to.host)
@@ -317,20 +327,11 @@ class World(Time):
         if stored is None or stored.values is not values:
             stored = self._stored[role] = Stored(values)
             self._work(mine, self.calls.packing(size), source.host)
-        if id(to.host) in stored.there or source.host is to.host:
-            arrival = stored.there.get(id(to.host), 0.0)
-        else:
-            arrival = stored.there[id(to.host)] = reserve(self._time, source.host, to.host, size)
-        self.sleep(max(arrival - self._time, 0.0))
+        if id(to.host) not in stored.there and source.host is not to.host:
+            stored.there[id(to.host)] = reserve(self._time, source.host, to.host, size)
+        self.sleep(max(stored.there.get(id(to.host), 0.0) - self._time, 0.0))
         self._send(mine, source, to, 0)
         self._work(mine, self.calls.packing(size), to.host)
-
-    def _carry(self, mine: Turn, source: Host, to: Host, size: int) -> None:
-        if source is not to:
-            self._due(mine, reserve(self._time, source, to, size) + self.calls.latency)
-            self._park(mine)
-        elif self.calls.latency:
-            self.sleep(self.calls.latency)
 
     # turns
 
@@ -338,10 +339,9 @@ class World(Time):
         mine = self._mine()
         if mine is None or mine.process is None:
             return
-        own = self._random.get(mine.role)
-        if own is None:
-            own = self._random[mine.role] = random.Random(f"{self._seed} {mine.role}")
-        self.work(self._draw(mine.role, stage, own))
+        if mine.role not in self._random:
+            self._random[mine.role] = random.Random(f"{self._seed} {mine.role}")
+        self.work(self._draw(mine.role, stage, self._random[mine.role]))
 
     def _mine(self) -> Turn | None:
         return getattr(self._own, "turn", None)
