@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ import pytest
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.timing import Condition, now, passing, sleep
+from colobus.core.types import Request
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import FlatParameters
 from colobus.roles.tracker import StopRule
@@ -95,14 +98,13 @@ def test_a_run_that_costs_nothing_is_the_inline_run_bit_for_bit(experiment: Expe
     assert_same(inline(experiment), virtual(experiment)[0])
 
 
-def in_turn(host: Host, jobs: list[tuple[float, float]]) -> list[float]:
-    """Return when each job (begin, seconds of work) on a host ends."""
-    world, ends, woken = World(free), {}, Condition()
+def in_turn(world: World, host: Host, jobs: Sequence[Callable[[], object]]) -> list[float]:
+    """Return when each job, in a process of its own on a host, ends."""
+    ends, woken = {}, Condition()
 
-    def job(index: int) -> None:
+    def run(index: int) -> None:
         world.begin(str(index))
-        sleep(jobs[index][0])
-        world.work(jobs[index][1])
+        jobs[index]()
         ends[index] = now()
         with woken:
             woken.notify_all()
@@ -112,7 +114,7 @@ def in_turn(host: Host, jobs: list[tuple[float, float]]) -> list[float]:
         for index in range(len(jobs)):
             world.process_of[str(index)] = Process(str(index), host, Condition())
             world.expect(str(index))
-            threading.Thread(target=job, args=(index,), daemon=True).start()
+            threading.Thread(target=run, args=(index,), daemon=True).start()
         with woken:
             assert woken.wait_for(lambda: len(ends) == len(jobs), 100.0)
     return [ends[index] for index in range(len(jobs))]
@@ -132,7 +134,24 @@ def in_turn(host: Host, jobs: list[tuple[float, float]]) -> list[float]:
 def test_threads_share_the_cores_of_a_host(
     cores: float, jobs: list[tuple[float, float]], ends: list[float]
 ) -> None:
-    assert in_turn(Host(cores), jobs) == pytest.approx(ends)
+    world = World(free)
+
+    def job(begin: float, seconds: float) -> None:
+        sleep(begin)
+        world.work(seconds)
+
+    assert in_turn(world, Host(cores), [partial(job, *each) for each in jobs]) == pytest.approx(
+        ends
+    )
+
+
+def test_many_callers_wait_for_the_loop_of_the_process_that_is_called() -> None:
+    """As where it was measured: a round trip is as long as the loop takes for all of them."""
+    world = World(free, Calls(loop=1.0))
+    world.roles = {"echo": SimpleNamespace(take=abs)}
+    world.process_of["echo"] = Process("echo", Host(), Condition())
+    call = partial(world.call, Request(0, "echo", "take", (1,), {}))
+    assert max(in_turn(world, Host(), [call] * 8)) == pytest.approx(8.0)
 
 
 def test_a_link_carries_one_thing_after_the_other() -> None:

@@ -261,7 +261,7 @@ class World(Time):
         if mine is None or mine.process is None or mine.process is there:
             return method(*request.args, **request.kwargs)
         caller, here = mine.role, mine.process
-        self._send(mine, here, there, size_of(request.args))
+        self._send(mine, here, there, size_of(request.args), back=False)
         mine.role, mine.process = request.role, there
         try:
             answer = method(*request.args, **request.kwargs)
@@ -271,7 +271,7 @@ class World(Time):
         if size >= STORED and isinstance(params, Params):
             self._fetch(mine, request.role, params.values, size, (there, here))
         else:
-            self._send(mine, there, here, size)
+            self._send(mine, there, here, size, back=True)
         return answer
 
     def ask(self, request: Request) -> Wait:
@@ -303,8 +303,8 @@ class World(Time):
         threading.Thread(target=go, name=f"{mine.role} asks", daemon=True).start()
         return wait
 
-    def _send(self, mine: Turn, source: Process, to: Process, size: int) -> None:
-        """Pack what goes to another process, carry it there, and take it in."""
+    def _send(self, mine: Turn, source: Process, to: Process, size: int, back: bool) -> None:
+        """Pack what goes to another process, or comes ``back``, carry it there, and take it in."""
         calls, pack = self.calls, self.calls.packing(size)
         self._work(mine, calls.cpu / 2 + pack, source.host)
         if source.host is not to.host:
@@ -313,10 +313,10 @@ class World(Time):
             self._park(mine)
         elif calls.latency:
             self.sleep(calls.latency)
-        if calls.loop > 0.0 or pack > 0.0:
-            with to.loop:
-                self._work(mine, calls.loop / 2 + pack, to.host)
-        self._work(mine, max(calls.cpu - calls.loop, 0.0) / 2, to.host)
+        loop, unpack = (source.loop, 0.0) if back else (to.loop, pack)  # of who is called
+        with loop:
+            self._work(mine, calls.loop / 2 + unpack, to.host)
+        self._work(mine, max(calls.cpu - calls.loop, 0.0) / 2 + pack - unpack, to.host)
 
     def _fetch(
         self, mine: Turn, role: str, values: torch.Tensor, size: int, ends: tuple[Process, Process]
@@ -330,7 +330,7 @@ class World(Time):
         if id(to.host) not in stored.there and source.host is not to.host:
             stored.there[id(to.host)] = reserve(self._time, source.host, to.host, size)
         self.sleep(max(stored.there.get(id(to.host), 0.0) - self._time, 0.0))
-        self._send(mine, source, to, 0)
+        self._send(mine, source, to, 0, back=True)
         self._work(mine, self.calls.packing(size), to.host)
 
     # turns
