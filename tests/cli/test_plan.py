@@ -102,6 +102,17 @@ def test_many_actors_of_one_learner_are_not_in_step(actors: int, steps: float) -
 
 
 @pytest.mark.slow
+def test_trajectories_are_as_large_as_real_ones() -> None:
+    """10,240 steps are 1.28 s of play; then 18.9 MB of an actor apart cross to the learner's host.
+
+    The parameters that it plays with are 0.9 MB.
+    """
+    costs = ("--costs", "emulate=1ms,learn=1ms", "--no-changes", "--link", "10MB")
+    found = told("plan", "ppo-pong", "--actors", 2, "--length", 1280, "--nodes", 2, *costs)
+    assert found["steps"] == pytest.approx([8000 + 10240 / (1.28 + 1.89 + 0.09)] * 3, rel=0.05)
+
+
+@pytest.mark.slow
 def test_threads_that_share_a_core_and_slow_links_are_what_bounds(file: Path) -> None:
     words = ("--costs", file, "--no-changes", "--nodes")
     found = planned(*words, 4, "--cores", 1)

@@ -30,6 +30,7 @@ from colobus.core.types import AlgorithmState, Batch, Trajectory, Update, Versio
 from colobus.experiment.autoscale import CHOSEN
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape, flag
+from colobus.nets.network import Network
 from colobus.report.format import Table
 from colobus.roles.actor import Actor, ActorSettings
 from colobus.roles.backprop import Learned, Send
@@ -255,8 +256,7 @@ def simulate(
     experiment: Experiment, costs: Costs, hosts: Hosts, repetition: int | None = None
 ) -> Speed:
     """Return how fast a run would be on hosts, with the costs of one repetition or of all."""
-    shape = experiment.shape
-    learners = shape.topology.learners
+    shape, learners = experiment.shape, experiment.shape.topology.learners
     stop = StopRule(steps=VERSIONS * learners * shape.datapoints)
     planned = measured(replace(experiment, deterministic=False), stop, random_steps=0)
     drawn: list[Draw] = []
@@ -278,7 +278,6 @@ def simulate(
     counted = [update for moment, update in told if begin < moment <= end] or [told[-1][1]]
     seconds = max(end - begin, 1e-9)
     lags = [update.lag[1] for update in counted]
-    versions = (last - first) / seconds
     traffic = [update.traffic for _, update in told if update.traffic is not None][-learners:]
     sent = sum(one.counted + one.partial + one.dropped for one in traffic)
     dropped = sum(one.dropped for one in traffic) / max(sent, 1)
@@ -286,7 +285,7 @@ def simulate(
     spent = runtime.roles["learner-0"].clock.seconds
     whole = sum(spent.values()) or 1.0
     return Speed(
-        versions,
+        (last - first) / seconds,
         steps,
         steps * (1.0 - dropped),
         (float(np.median(lags)), float(np.quantile(lags, 0.95))),
@@ -328,7 +327,7 @@ def stubbed(graph: RoleGraph, endings: float) -> RoleGraph:
     nodes = []
     for node in graph.nodes:
         if node.make is Actor:
-            args = (node.args[0], *node.args[4:7], endings)
+            args = (node.args[0], *node.args[4:7], endings, node.args[2].args[0])
             node = replace(node, make=PlannedActor, args=args, kwargs={})
         elif node.make is Learner:
             stubs = {"compute": NoBackprop(), "schedule": NoSchedule()}
@@ -353,7 +352,7 @@ class Listener(Tracker):
 
 
 class PlannedActor:
-    """An actor that plays nothing: its trajectories are empty, and take as long as real ones.
+    """An actor that plays nothing: its trajectories are black, as long and as large as real ones.
 
     The tracker is told of finished episodes, of which there are none here, after a share
     ``endings`` of the rollouts.
@@ -366,11 +365,12 @@ class PlannedActor:
         replay: ReplayWriter,
         tracker: Tracker,
         endings: float,
+        net: Network,
     ) -> None:
         self.name, self.clock, self.finished = f"actor-{settings.index}", Clock(), False
         self._settings, self._sources, self._replay = settings, sources, replay
-        self._tracker, self._endings = tracker, endings
-        self._round, self._told = 0, 0
+        self._tracker, self._endings, self._round, self._told = tracker, endings, 0, 0
+        self._frames = (settings.games, settings.length + net.stack, *net.mean.shape)
 
     def step(self) -> None:
         """Wait for room and for parameters, and send a trajectory."""
@@ -396,7 +396,7 @@ class PlannedActor:
             actor=self._settings.index,
             round=self._round,
             version=version,
-            frames=np.zeros((games, length, 1, 1), dtype=np.uint8),
+            frames=np.zeros(self._frames, dtype=np.uint8),
             ages=np.zeros((games, length + 1), dtype=np.int64),
             actions=np.zeros((games, length), dtype=np.int64),
             rewards=nothing.astype(np.float32),
