@@ -8,6 +8,7 @@ simulation stand bounds in closed form, of which the lowest says what the run wa
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -213,11 +214,8 @@ def tried(experiment: Experiment) -> dict[str, Experiment]:
 
 def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, float]:
     """Return what each part alone would allow, in steps a second of the whole run."""
-    shape, calls = experiment.shape, costs.of_calls()
-    graph = make_graph(experiment, imagined_start(experiment), None)
-    size, learners = parameters_of(graph), shape.topology.learners
-    nodes = hosts.hosts or learners
-    link = bytes_a_second(hosts.link)
+    shape, learners, calls = experiment.shape, experiment.shape.topology.learners, costs.of_calls()
+    nodes, link = hosts.hosts or learners, bytes_a_second(hosts.link)
 
     def mean(stage: str) -> float:
         return costs.mean(stage, shape.games if stage in ("act", "emulate") else shape.datapoints)
@@ -236,15 +234,21 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
     if shape.topology.remote_servers:
         step, more = (float(np.mean([one[s] for one in costs.servers] or 0)) for s in PER_PARAMETER)
         gradients = 1 if shape.asynchronous else shape.topology.gradients
-        slice_ = 4.0 * size / shape.servers  # bytes
-        # it asks all servers at once: gradients go and parameters come by its own link and core
+        graph = make_graph(experiment, imagined_start(experiment), None)
+        slice_ = 4.0 * parameters_of(graph) / shape.servers  # bytes
+        # by host, as `placed` does; what stays on one crosses no link
+        workers = Counter(index % nodes for index in range(learners))
+        servers = Counter(1 % nodes + index % max(nodes - 1, 1) for index in range(shape.servers))
+        far = {host: shape.servers - servers[host] for host in workers}
+        # it asks all servers at once: the first answers while gradients go to the others
+        crossing = min(far.values()) + min(*far.values(), 1)
         learn += 2 * calls.latency + calls.cpu + max(calls.cpu, calls.loop)
-        learn += 2 * (shape.servers * calls.packing(slice_) + 4.0 * size / link)
-        wire = link if shape.asynchronous else link / 2  # else no gradient comes while all pull
-        far = 1.0 - 1.0 / nodes or NOTHING  # a server's host has a worker, too
+        learn += 4 * calls.packing(slice_) + crossing * slice_ / link
+        wire = learners * link / slice_
+        busy = max(count * (learners - workers[host]) for host, count in servers.items())
         found |= {
-            "workers' links": min(nodes, learners) * wire / (4.0 * size),
-            "servers' links": min(shape.servers, nodes) * wire / (4.0 * size * far),
+            "workers' links": wire / max(*(n * far[host] for host, n in workers.items()), NOTHING),
+            "servers' links": wire / max(busy, NOTHING),
             "servers' steps": 1.0 / max(slice_ / 4.0 * (more + step / gradients), NOTHING),
             "servers' calls": 1.0 / max(calls.loop + calls.packing(slice_), NOTHING),
         }
