@@ -194,8 +194,7 @@ def spread_of(values: Sequence[float]) -> list[float]:
 
 def tried(experiment: Experiment) -> dict[str, Experiment]:
     """Return changes of settings that need no more hosts, as flags."""
-    shape, found = experiment.shape, dict[str, Experiment]()
-    batch = 2 * shape.batch
+    shape, batch, found = experiment.shape, 2 * experiment.shape.batch, dict[str, Experiment]()
     ideas: dict[str, Shape] = {
         f"--servers {2 * shape.servers}": replace(shape, servers=2 * shape.servers),
         f"--games {2 * shape.games}": replace(shape, games=2 * shape.games, batch=batch),
@@ -222,15 +221,14 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
 
     # an actor enters the stage "act" twice a step and once
     playing = shape.length * mean("emulate") + (2 * shape.length + 1) * mean("act")
-    rollout = playing + mean("between stages")
-    rollouts = shape.datapoints / (shape.games * shape.length)  # of a batch
+    play = (playing + mean("between stages")) * shape.datapoints / (shape.games * shape.length)
     learn = sum(map(mean, ("learn", "report", "wait for experience", "between stages")))
     for stage, spent in (("emulate", playing), ("learn", mean("learn"))):
         if not spent:
             raise ColobusError(f"--costs: say what {stage} takes, too: add {stage}=1ms or the like")
-    found = {"play": shape.topology.players / (rollouts * rollout)}
+    found = {"play": shape.topology.players / play}
     if hosts.host_cores:
-        found["cores"] = nodes * hosts.host_cores / (rollouts * rollout + learn)
+        found["cores"] = nodes * hosts.host_cores / (play + learn)
     if shape.topology.remote_servers:
         step, more = (float(np.mean([one[s] for one in costs.servers] or 0)) for s in PER_PARAMETER)
         gradients = 1 if shape.asynchronous else shape.topology.gradients
@@ -240,8 +238,7 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         workers = Counter(index % nodes for index in range(learners))
         servers = Counter(1 % nodes + index % max(nodes - 1, 1) for index in range(shape.servers))
         far = {host: shape.servers - servers[host] for host in workers}
-        # it asks all servers at once: the first answers while gradients go to the others
-        crossing = min(far.values()) + min(*far.values(), 1)
+        crossing = min(far.values()) + min(*far.values(), 1)  # the first answers meanwhile
         learn += 2 * calls.latency + calls.cpu + max(calls.cpu, calls.loop)
         learn += 4 * calls.packing(slice_) + crossing * slice_ / link
         wire = learners * link / slice_
@@ -287,14 +284,13 @@ def simulate(
     dropped = sum(one.dropped for one in traffic) / max(sent, 1)
     steps = sum(update.steps for update in counted) / seconds
     spent = runtime.roles["learner-0"].clock.seconds
-    whole = sum(spent.values()) or 1.0
     return Speed(
         (last - first) / seconds,
         steps,
         steps * (1.0 - dropped),
         (float(np.median(lags)), float(np.quantile(lags, 0.95))),
         dropped,
-        {stage: value / whole for stage, value in spent.items()},
+        {stage: value / (sum(spent.values()) or 1.0) for stage, value in spent.items()},
     )
 
 
