@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
+from colobus.algorithms.iqn import IQN
 from colobus.core.errors import ColobusError
 from colobus.core.functions import name_of
 from colobus.core.types import Frames
@@ -59,6 +60,7 @@ AGENTS: dict[str, Any] = {
     "residual": lambda: make_agent(BREAKOUT, torso="resnet", width=16),
     "recurrent": lambda: make_agent(CATCH, torso="tiny", width=16, recurrent="lstm"),
     "values": lambda: make_agent(CATCH, algorithm=DQN()),
+    "quantiles at any shares": lambda: make_agent(CATCH, algorithm=IQN()),
     "vectors": lambda: make_agent(CARTPOLE, torso="mlp", width=16, stack=1),
     "vectors of bytes": lambda: make_agent(BYTES, torso="mlp", width=16, stack=1),
 }

@@ -16,6 +16,7 @@ from ale_py import ALEInterface, ALEState, ALEVectorInterface, roms
 
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
+from colobus.algorithms.iqn import IQN
 from colobus.core.checkpoint import Checkpoint, write_checkpoint
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes, Floats, Ints, Version
@@ -91,7 +92,7 @@ def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> 
     tensors = {f"parameter/{k}": p.detach().clone().contiguous() for k, p in net.named_parameters()}
     head = f"parameter/heads.{experiment.algorithm.acting_heads[0]}."
     for name in tensors:
-        if name.startswith(head) and name.endswith("weight"):
+        if name.startswith(head) and name.endswith("weight") and "embedding" not in name:
             tensors[name] *= 100
     tensors["input/mean"] = torch.from_numpy(statistics.mean)
     tensors["input/deviation"] = torch.from_numpy(statistics.deviation)
@@ -101,7 +102,7 @@ def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> 
 def make_agent(
     settings: GameSettings = CATCH,
     stack: int = 4,
-    algorithm: APPO | DQN | None = None,
+    algorithm: APPO | DQN | IQN | None = None,
     **network: Any,
 ) -> Agent:
     """Return an agent with random parameters."""

@@ -67,7 +67,7 @@ class ImplicitQuantiles(Head):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the quantiles float32[M, A, K] for acting, whose mean is the action's value."""
         shares = (torch.arange(self._count, device=hidden.device) + 0.5) / self._count
-        return self.at(hidden, shares.expand(len(hidden), -1))
+        return self.at(hidden, shares.expand(hidden.shape[0], -1))  # len() would be exported as 2
 
 
 class QuantilesAt(nn.Module):
