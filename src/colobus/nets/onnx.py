@@ -68,15 +68,15 @@ def export(acting: Acting, example: Sequence[torch.Tensor], flag: str) -> Any:
     """
     packages(flag)
     inputs, outputs = ["observations", "state"], ["scores", "next_state"]
-    count = len(example)
+    acting(*example)  # first with numbers: what is cached while torch traces holds none
     with quiet():
         free: Any = torch.export.Dim("N")
         try:
             return torch.onnx.export(
                 acting,
                 tuple(example),
-                input_names=inputs[:count],
-                output_names=outputs[:count],
+                input_names=inputs[: len(example)],
+                output_names=outputs[: len(example)],
                 opset_version=OPSET,
                 dynamic_shapes=tuple({0: free} for _ in example),
                 verbose=False,
