@@ -32,11 +32,11 @@ def add(run: Path, number: int, scores: list[float], **counters: Any) -> Path:
 
 
 def evaluated(
-    run: Path, number: int, mean: float, games: int = 50, protocol: str = "dba3c"
+    run: Path, number: int, mean: float, games: int = 50, protocol: str = "dba3c", **more: Any
 ) -> None:
     """Write an evaluation with a standard error of 1."""
     row = {"steps": 100 * number, "protocol": protocol, "mean": mean, "standard_error": 1.0}
-    row |= {"episodes": games, "policy": "greedy", "epoch": 0, "version": number}
+    row |= {"episodes": games, "policy": "greedy", "epoch": 0, "version": number, **more}
     (run / "eval").mkdir(exist_ok=True)
     (run / "eval" / f"{100 * number}-{protocol}-{games}.json").write_text(json.dumps(row))
 
@@ -138,6 +138,16 @@ def test_evaluations_of_the_same_kind_come_first(run: Path) -> None:
     assert picked(run)[0] == picked(run, "best")[0] == 40
     add(run, 50, around(100.0))
     assert picked(run)[0] == 40
+
+
+def test_games_from_other_start_states_are_of_another_kind(run: Path) -> None:
+    """Checkpoint 10 has more points from an easy file than 20 has from a hard one."""
+    for number, file in ((10, "easy"), (20, "hard")):
+        add(run, number, around(10.0 * number))
+        evaluated(run, number, 500.0 - 10.0 * number, protocol="human", starts={"sha256": file})
+    assert picked(run) == (20, [])
+    evaluated(run, 10, 400.0, games=60, protocol="human", starts={"sha256": "hard"})
+    assert picked(run)[0] == 10
 
 
 def test_what_cannot_be_picked_is_one_line(run: Path) -> None:

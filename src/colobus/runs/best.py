@@ -152,16 +152,16 @@ def _trained(about: Mapping[Path, About], last: About) -> Scores:
 def _evaluated(run: Path, about: Mapping[Path, About]) -> Scores:
     """Return the scores of the protocol and policy by which most checkpoints were evaluated."""
     of = {one.steps: path for path, one in about.items()}
-    groups: dict[tuple[str, str], dict[Path, Measured]] = {}
+    groups: dict[tuple[str, ...], dict[Path, Measured]] = {}
     for one in read_evaluations(list((run / EVALUATIONS).glob("*.json"))):
-        path = of.get(one.steps)
         said = one.about.get("version"), one.about.get("epoch")
-        if path is None or one.error is None or one.games < ENOUGH:
+        if (path := of.get(one.steps)) is None or one.error is None or one.games < ENOUGH:
             continue
         if said not in ((None, None), about[path].order[::-1]):
             continue
         how = f"in {one.games} games by protocol {one.protocol}"
-        groups.setdefault((one.protocol, one.policy), {})[path] = Measured(one.mean, one.error, how)
+        kind = one.protocol, one.policy, str(one.about.get("starts"))  # those of one file alone
+        groups.setdefault(kind, {})[path] = Measured(one.mean, one.error, how)
     return max(groups.values(), key=len, default={})
 
 
