@@ -210,6 +210,9 @@ def test_peaks_and_what_was_passed_are_told_in_minutes(tmp_path: Path) -> None:
         ("catch", "appo", "6", "2.0", DASH, DASH),
         ("pong", "appo", "6", "2.0", DASH, DASH),
     ]
+    make_run(tmp_path / "breakout-3", rising(60), game="breakout", seed=3)  # of fewer than 50 games
+    make_run(tmp_path / "breakout-4", game="breakout", seed=4)  # nobody knows
+    assert tables(read_results([tmp_path]))["Time to the peak"][0][4:] == (DASH, DASH)
     captions = [b.caption for b in compose(results)[1] if isinstance(b, Figure)]
     assert "How many of 2 games were above a level after which time." in captions
 

@@ -153,7 +153,7 @@ def peaks(results: Results) -> list[Block]:
                 when = [seconds_above(scores, least) for scores in each]
                 minutes = [seconds / 60 for seconds in when if seconds is not None]
                 cells.append(DASH)
-                if len(minutes) == len(each):
+                if len(minutes) == sum(bool(run.curve.rows) for run in runs):
                     passed[level].setdefault(group, []).append(fmean(minutes))
                     cells[-1] = f"{fmean(minutes):.1f}"
             rows.append((game, group, *cells))
