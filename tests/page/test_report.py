@@ -17,6 +17,7 @@ from colobus.cli import main
 from colobus.core.errors import ColobusError
 from colobus.evaluation.scores import scores
 from colobus.report import plots
+from colobus.report.baselines import peaks
 from colobus.report.compose import compose
 from colobus.report.format import DASH, Block, Figure, Heading, Table, Text, as_html, as_markdown
 from colobus.report.plots import SOURCES, public_curves
@@ -215,6 +216,24 @@ def test_peaks_and_what_was_passed_are_told_in_minutes(tmp_path: Path) -> None:
     assert tables(read_results([tmp_path]))["Time to the peak"][0][4:] == (DASH, DASH)
     captions = [b.caption for b in compose(results)[1] if isinstance(b, Figure)]
     assert "How many of 2 games were above a level after which time." in captions
+
+
+def test_what_was_passed_is_of_the_games_that_have_both_levels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of Berzerk, which DQN did not play in 2015, there is a human's score alone."""
+    for game in ("breakout", "pong", "berzerk"):
+        make_run(tmp_path / game, rising(9, slope=9_000.0, games=50), game=game)
+    drawn: list[Any] = []
+
+    def draw(*given: Any) -> str:
+        drawn.append(given)
+        return ""
+
+    monkeypatch.setattr(plots, "passed_picture", draw)
+    peaks(read_results([tmp_path]))
+    ((panels, _, games),) = drawn
+    assert (games, [len(panel["appo"]) for panel in panels.values()]) == (2, [2, 2])
 
 
 def test_names_are_what_differs(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def peaks(results: Results) -> list[Block]:
     counted = 0
     for game in results.games:
         levels = {HUMAN: published(game, "human"), DQN: published(game, "dqn_2015")}
-        counted += None not in levels.values()
+        counted += (both := None not in levels.values())
         for group, runs in results.playing(game).items():
             every = [running_scores(row.values for row in run.curve.rows) for run in runs]
             if not (each := [scores for scores in every if scores]):
@@ -154,7 +154,7 @@ def peaks(results: Results) -> list[Block]:
                 minutes = [seconds / 60 for seconds in when if seconds is not None]
                 cells.append(DASH)
                 if len(minutes) == sum(bool(run.curve.rows) for run in runs):
-                    passed[level].setdefault(group, []).append(fmean(minutes))
+                    passed[level].setdefault(group, []).extend([fmean(minutes)] * both)
                     cells[-1] = f"{fmean(minutes):.1f}"
             rows.append((game, group, *cells))
     if not rows:
