@@ -21,7 +21,7 @@ def finished(folder: Path) -> tuple[Checkpoint, list[dict[str, Any]]]:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     for line in (*lines, checkpoint.counters):
         del line["seconds"]
-    for name in ("peak", "evaluated"):  # of checkpoints, which are written at times
+    for name in ("peak", "marks", "evaluated"):  # of checkpoints, which are written at times
         del checkpoint.counters[name]
     return checkpoint, [line for line in lines if line["version"] % 10 == 0]
 

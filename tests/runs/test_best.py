@@ -179,6 +179,22 @@ def test_the_score_of_a_checkpoint_is_that_of_the_games_around_it() -> None:
     assert score.peak[3] == pytest.approx((50 * 51 / 12) ** 0.5 / 50**0.5)
 
 
+def test_the_checkpoint_with_which_a_run_stopped_is_measured_after_a_resume() -> None:
+    """Games are worth their number up to 100, where the run stops, and 60 after that."""
+    score = Score({})
+    for number in range(1, 201):
+        score.add([Episode(0, 0, float(number) if number <= 100 else 60.0, 1)])
+        score.take(number)
+        if number % 10 == 0:
+            score.mark(Version(0, number))
+        if number == 100:
+            saved = {**score.counters(), "peak": score.peak, "marks": [*score.marks]}
+            score = Score(json.loads(json.dumps(saved)))
+            assert score.marked() == {70, 80, 90, 100}
+    assert score.peak is not None
+    assert score.peak[:3] == [0, 80, (sum(range(56, 101)) + 5 * 60) / 50]
+
+
 @pytest.mark.parametrize("last", [math.nan, math.inf, -math.inf])
 def test_a_score_that_is_no_number_is_not_the_best(last: float) -> None:
     score = Score({})

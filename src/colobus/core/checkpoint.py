@@ -41,6 +41,7 @@ COUNTERS: dict[str, Any] = {
     "best_game": float | None,
     "recent_scores": list[float],
     "peak": list[float] | None,
+    "marks": list[tuple[int, int, int]],
     "evaluated": list[float] | None,
     "parameters": Annotated[int, Range(0, MOST)],
     "server_versions": list[Annotated[int, Range(0, MOST)]],
@@ -195,9 +196,8 @@ def read_about(path: Path) -> About:
         if data["format"] != 1 and data.get("checksum") != checksum_of(data):
             raise ColobusError("is damaged (checksum differs)")
         about: About = read(About, data, str)
-        for name, kind in COUNTERS.items():
-            if name in about.counters:
-                read(kind, about.counters[name], str, f"counters.{name}")
+        for name in (name for name in COUNTERS if name in about.counters):
+            read(COUNTERS[name], about.counters[name], str, f"counters.{name}")
     except (ColobusError, RecursionError) as error:
         raise ColobusError(f"{what}: {path.stem}.json: {error}") from None
     return about

@@ -169,7 +169,8 @@ class Score:
         self.best_episode: float | None = counters.get("best_game")
         self._recent: deque[float] = deque(counters.get("recent_scores", []), maxlen=WINDOW)
         self.peak: list[float] | None = counters.get("peak")
-        self._marks: deque[tuple[int, Version]] = deque()  # episodes before it, and its version
+        # of checkpoints that wait: the episodes before each, and its version
+        self.marks: deque[tuple[int, ...]] = deque(map(tuple, counters.get("marks", [])))
         self._pending: list[Episode] = []
         self._exactly = exactly
 
@@ -200,21 +201,20 @@ class Score:
             self.best_episode = _larger(self.best_episode, episode.score)
             if len(self._recent) == WINDOW:
                 self.best = _larger(self.best, sum(self._recent) / WINDOW)
-            while self._marks and self._marks[0][0] + WINDOW // 2 <= self.episodes:
-                self._measure(self._marks.popleft()[1])
+            while self.marks and self.marks[0][0] + WINDOW // 2 <= self.episodes:
+                self._measure(*self.marks.popleft()[1:])
         return taken
 
     def mark(self, version: Version) -> None:
         """Measure the score of a checkpoint of a version as soon as enough episodes have ended."""
-        if not self._marks or self.episodes - self._marks[-1][0] >= APART:
-            self._marks.append((self.episodes, version))
+        if not self.marks or self.episodes - self.marks[-1][0] >= APART:
+            self.marks.append((self.episodes, *version))
 
     def marked(self) -> set[int]:
         """Return the versions of the checkpoint with the best score, and of those that wait."""
-        waiting = {version.number for _, version in self._marks}
-        return waiting | ({int(self.peak[1])} if self.peak else set())
+        return {mark[2] for mark in self.marks} | ({int(self.peak[1])} if self.peak else set())
 
-    def _measure(self, version: Version) -> None:
+    def _measure(self, *version: int) -> None:
         """Keep the score of a version's checkpoint if it is the best: ties are of the earlier."""
         mean, best = fmean(self._recent), self.peak[2] if self.peak else -inf
         if len(self._recent) == WINDOW and best < mean < inf:  # not nan

@@ -268,9 +268,9 @@ class Tracker:
             newest = max(params.version for params in slices)
             tensors, more = self._keeper.saved(newest.number)
             self._score.mark(newest)
-            best = {"peak": self._score.peak, "evaluated": self._evaluated}
+            counters |= more | {"peak": self._score.peak, "evaluated": self._evaluated}
+            counters["marks"] = list(self._score.marks)  # that go on waiting after a resume
             kept = self._score.marked() | {int(number) for number in (self._evaluated or [])[:1]}
-        counters |= more | best
         self._checkpoints.put(
             slices, optimizers, algorithm_state, steps, counters, mixed, tensors, kept
         )
