@@ -469,6 +469,13 @@ def test_the_start_states_stand_in_the_protocol(tmp_path: Path) -> None:
     assert "starts x.starts (abababababab)" in protocol_line(result)
 
 
+def test_a_game_without_an_emulator_has_no_settings_of_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", rising(5), game="catch")
+    evaluate(run, 5_000, [1.0, 2.0], "training", settings={"game": "catch"}, most_noops=29)
+    (result,) = read_results([run]).all
+    assert protocol_line(result) == "training: 2 games, actions sampled, seed 1"
+
+
 def test_a_mean_of_few_games_says_how_many(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [row(1000 * i, i, 1.0) | {"games": i} for i in range(1, 4)])
     assert read_results([run]).all[0].games == 3

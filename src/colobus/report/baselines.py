@@ -111,8 +111,7 @@ def beside_dqn(results: Results) -> list[Block]:
     rows: dict[str, dict[str, float]] = {}
     starts = results.protocol == "human"
     for game in results.games:
-        found = {one.group: one.human_normalised for one in results.of(game)}
-        known = {group: share for group, share in found.items() if share is not None}
+        known = {o.group: s for o in results.of(game) if (s := o.human_normalised) is not None}
         theirs = published(game, "dqn_starts" if starts else "dqn_2015")
         if known and theirs is not None:
             rows[game] = known | {DQN: normalised(theirs, game, starts) or 0.0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from colobus.envs.make import is_atari
 from colobus.report.format import DASH, Block, Heading, Table, Text, as_csv
 from colobus.report.results import TRAINING_GAMES, Results, RunScore, played
 from colobus.report.statistics import count, plus_minus
@@ -44,9 +45,7 @@ def how_measured(results: Results) -> list[Block]:
         Table.of(rows),
         Text("A score is ± the standard error over its games, where it is known."),
     ]
-    firsts = [runs[0] for runs in results.groups.values()]
-    differing = differences(firsts)
-    if len(firsts) > 1 and differing:
+    if differing := differences([runs[0] for runs in results.groups.values()]):
         table = tuple((k, *map(in_words, v)) for k, v in differing.items() if k != "seed")
         blocks += [Heading("Settings that differ"), Table(("setting", *results.groups), table)]
     return blocks
@@ -57,16 +56,18 @@ def protocol_line(result: RunScore) -> str:
     if result.evaluation is None:
         return f"mean of the last 50 {TRAINING_GAMES}"
     about, games = result.evaluation.about, played(result)
-    noops = about.get("most_noops")
     parts = [
         f"{result.protocol}: {result.evaluation.played}",
         f"actions {result.evaluation.policy}",
         f"starts {starts}" if (starts := starts_of(result.evaluation)) else "",
-        "all 18 actions" if games.full_actions else "",
-        f"sticky actions {games.sticky:g}",
-        "" if noops is None else f"at most {noops} no-ops",
-        f"at most {games.max_frames:,} frames",
-        f"frame skip {games.frame_skip}",
+        *is_atari(games.game)
+        * [  # other games have no emulator
+            "all 18 actions" if games.full_actions else "",
+            f"sticky actions {games.sticky:g}",
+            f"at most {about['most_noops']} no-ops" if "most_noops" in about else "",
+            f"at most {games.max_frames:,} frames",
+            f"frame skip {games.frame_skip}",
+        ],
         f"seed {about['seed']}" if "seed" in about else "",
     ]
     return ", ".join(part for part in parts if part)
