@@ -321,6 +321,22 @@ def test_games_without_an_end(
     assert (line in "\n".join(got.lines())) == (limit is None)
 
 
+def test_a_game_that_ends_itself_at_the_last_step_has_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody tells of the environment's own limit, which is where games without one are cut off."""
+    monkeypatch.setattr(evaluator, "LONGEST", 3)
+
+    class Cut(Sometimes):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            self.t += 1
+            return np.zeros(2, np.float32), 1.0, False, self.t == 3, {}
+
+    agent = make_agent(GameSettings(game=name_of(Cut)), stack=1, torso="mlp")
+    got = evaluate(agent, episodes=40)
+    assert (got.lengths, got.endless, got.left_out) == ([3] * 40, 0, 0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "most", "rounds"), [("noop", 30, 40), ("sticky", 0, 2)])
 def test_as_many_noops_as_the_protocol_says(name: str, most: int, rounds: int) -> None:

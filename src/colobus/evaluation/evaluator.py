@@ -147,8 +147,7 @@ def _make_players(
     for i in range(threads):
         every = (agent, settings, policy, generator(seed, "evaluation actions", i), end)
         if starts:
-            numbers = range(i, episodes, threads)
-            players.append(_StartStatePlayer(*every, starts, numbers))
+            players.append(_StartStatePlayer(*every, starts, range(i, episodes, threads)))
         else:
             own = (seeds[i::threads], quotas[i::threads])
             players.append(_VectorPlayer(*every, *own, protocol.stuck))
@@ -221,13 +220,14 @@ class _VectorPlayer(_Player):
             step = games.step(guard.let_through(actions))
             observed.push(step.frames, step.over)
             state[step.over] = 0.0
+            played = np.True_ if step.idle is None else ~step.idle
+            if (endless := played & (self._lengths >= self._longest)).any():
+                self._leave(endless)  # not before it goes on: this step might have been its end
             self._scores += step.rewards
-            self._lengths += 1 if step.idle is None else ~step.idle
+            self._lengths += played
             if step.over.any():
                 self._finish(step.over, step.truncated, guard.pressed)
                 guard.begin(step.over)
-            if (endless := self._lengths >= self._longest).any():
-                self._leave(endless)
             if time.monotonic() > self.end:
                 fewer = np.minimum(self._quotas, self._finished + 1)
                 self.too_late += int((self._quotas - fewer).sum())
