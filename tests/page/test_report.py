@@ -18,7 +18,7 @@ from colobus.core.errors import ColobusError
 from colobus.evaluation.scores import scores
 from colobus.report import plots
 from colobus.report.baselines import peaks
-from colobus.report.compose import compose
+from colobus.report.compose import _improvements, compose
 from colobus.report.format import DASH, Block, Figure, Heading, Table, Text, as_html, as_markdown
 from colobus.report.plots import SOURCES, public_curves
 from colobus.report.provenance import protocol_line, results_csv
@@ -234,6 +234,16 @@ def test_what_was_passed_is_of_the_games_that_have_both_levels(
     peaks(read_results([tmp_path]))
     ((panels, _, games),) = drawn
     assert (games, [len(panel["appo"]) for panel in panels.values()]) == (2, [2, 2])
+
+
+def test_an_interval_of_the_better_one_is_over_enough_games_that_both_played() -> None:
+    for shared, is_given in ((20, True), (1, False)):
+        names = [f"{number}" for number in range(40)]
+        own, others = names[:20], names[20 - shared :][:20]
+        groups = {"a": dict.fromkeys(own, [1.0] * 5), "b": dict.fromkeys(others, [1.0] * 5)}
+        table = _improvements(groups, sure=True)[0]
+        assert isinstance(table, Table)
+        assert table.rows[0][2:] == (f"{shared}", "0.50 (0.50 to 0.50)" if is_given else "0.50")
 
 
 def test_names_are_what_differs(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def _improvements(groups: dict[str, dict[str, list[float]]], sure: bool) -> list
         both = [game for game in x if game in y]
         if not both:
             continue
-        if sure:
+        if sure and len(both) >= LEAST_GAMES:
             said = with_interval(improvement_interval(x, y, np.random.default_rng(SEED)))
         else:
             said = f"{probability_of_improvement(x, y):.2f}"
