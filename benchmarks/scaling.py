@@ -88,6 +88,10 @@ SPEED = "speed spread"
 """Kind of the rows since workers are spread over the hosts, too; "speed apart", "speed in calls"
 and "speed" are from before."""
 
+VIRTUAL = "virtual spread, whole calls"
+"""Kind of the rows of simulated time since the process that is called is busy for a whole call;
+"virtual speed spread" and others are from before."""
+
 SECONDS_OF_COSTS = 240.0
 """On a slow host, where all takes five times as long."""
 
@@ -364,7 +368,7 @@ def page() -> list[str]:
     """Return the lines of a table: what was measured, and what was said about it before."""
     said = FOLDER / PREDICTION
     every = json.loads(said.read_text()) if said.exists() else {}
-    kinds: dict[str, dict[int, Any]] = {"virtual": medians(f"virtual {SPEED}")}
+    kinds: dict[str, dict[int, Any]] = {"virtual": medians(VIRTUAL)}
     kinds["measured"] = medians(SPEED)
     kinds["plan"] = {int(nodes): row for nodes, row in every.items() if nodes.isdecimal()}
     lines = ["| nodes | versions/s | lag, 95 % | dropped |", "| --- | --- | --- | --- |"]
@@ -407,7 +411,7 @@ def main(args: Sequence[str] | None = None) -> int:
         else:
             among = "" if flags.crowd is None else f" among {flags.crowd} others"
             measured = {"speed": f"{SPEED}{among}", "measure": "measured spread"}
-            kind = measured.get(flags.what, f"virtual {SPEED}")
+            kind = measured.get(flags.what, VIRTUAL)
             slow = partial(on_slow_hosts, flags.crowd or 0)
             learn = slow if flags.what in measured else on_virtual(FITTED)
             add_rows(kind, learn, nodes, [best_rate(nodes)], flags.seeds)
