@@ -13,6 +13,7 @@ import torch
 from colobus.algorithms.api import Algorithm
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
+from colobus.algorithms.iqn import IQN
 from colobus.core.errors import ColobusError
 from colobus.core.types import Frames, Version
 from colobus.nets.config import NetworkSettings
@@ -69,6 +70,7 @@ KINDS: dict[str, tuple[Algorithm, dict[str, Any], tuple[int, int]]] = {
     "residual": (APPO(), {"torso": "resnet", "width": 32}, (42, 42)),
     "latent": (APPO(), {"torso": "small", "width": 32, "autoencoder": "latent"}, (84, 84)),
     "duelling distributions": (DQN(values="histograms", duelling=True), {"width": 32}, (42, 42)),
+    "quantiles at any shares": (IQN(), {"torso": "small", "width": 32}, (42, 42)),
     "no biases": (APPO(), {"torso": "ba3c", "width": 32, "hidden": "linear"}, (84, 84)),
 }
 

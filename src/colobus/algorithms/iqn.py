@@ -60,8 +60,10 @@ class ImplicitQuantiles(Head):
         The embedding is equation 4: ``ReLU(sum_i cos(pi i tau) w_ij + b_j)`` with i from 0.
         """
         waves = math.pi * torch.arange(self._cosines, device=hidden.device)
-        embedded = self.embedding(torch.cos(shares.unsqueeze(2) * waves)).relu()  # [M, N, width]
-        quantiles: torch.Tensor = self.last(hidden.unsqueeze(1) * embedded)
+        # both layers take rows [M N, …]: else torch exports their weights under other names
+        embedded = self.embedding(torch.cos(shares.reshape(-1, 1) * waves)).relu()
+        each = hidden.unsqueeze(1) * embedded.unflatten(0, shares.shape)  # [M, N, width]
+        quantiles: torch.Tensor = self.last(each.flatten(0, 1)).unflatten(0, shares.shape)
         return quantiles.transpose(1, 2)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -139,8 +141,7 @@ class IQN(ActionValues):
 
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return the head of quantiles."""
-        sizes = (self.cosines, self.acting_quantiles)
-        return {"q": ImplicitQuantiles(width, actions, *sizes)}
+        return {"q": ImplicitQuantiles(width, actions, self.cosines, self.acting_quantiles)}
 
     def means(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the values […] of quantiles […, K]."""
@@ -163,8 +164,7 @@ class IQN(ActionValues):
         batch, count = minibatch.batch, minibatch.size
         first, following = minibatch.observations.chunks(count)
         sizes = (count, self.quantiles), (count, self.target_quantiles)
-        drawn = (torch.rand(size, generator=random) for size in sizes)
-        shares, others = (each.to(first.device) for each in drawn)
+        shares, others = (torch.rand(size, generator=random).to(first.device) for size in sizes)
         quantiles_at = QuantilesAt(net)
         quantiles = losses.chosen(quantiles_at(first, shares), batch.actions[:, 0])
         with torch.no_grad():
