@@ -14,8 +14,9 @@ import pytest
 import colobus
 from colobus.cli.main import run as command
 from colobus.core.files import read_lines
+from colobus.roles.tracker import Status
 from colobus.runs.curves import read_metrics
-from colobus.training.tracking import CLIENTS
+from colobus.training.tracking import CLIENTS, Tracked
 from helpers.launching import refused
 from helpers.made_runs import events_of
 
@@ -136,6 +137,15 @@ def test_a_run_and_its_resumption_are_one_tracked_run(client: Client) -> None:
     again = "id" if name == "wandb" else "name"
     kept = json.loads(Path("run/tracked.json").read_text())[name]["run"]
     assert [one[again] for one in client.begun[1:]] == [kept, kept]
+
+
+def test_evaluations_have_the_name_that_they_have_in_tensorboard(client: Client) -> None:
+    Path("run").mkdir()
+    tracked = Tracked(client.__name__, colobus.preset("catch"), Path("run"), print)
+    tracked.update(Status(steps=7, seconds=1.0, evaluated=0.5))
+    ((steps, values),) = client.lines
+    assert (steps, values["eval/episodic_return"]) == (7, 0.5)
+    assert "charts/evaluated" not in values
 
 
 @pytest.mark.parametrize("broken", ["init", "log"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,9 @@ class TensorBoard:
 
     def close(self) -> None:
         """Write the rest, for at most `END_SECONDS`."""
-        try:
+        with suppress(queue.Full):
             self._lines.put_nowait(None)
             self._thread.join(END_SECONDS)
-        except queue.Full:
-            pass
         if threading.excepthook is self._hook:
             threading.excepthook = self._hook_before
 
@@ -91,15 +90,16 @@ def table(settings: Mapping[str, Any]) -> str:
     return "\n".join(["|name|value|", "|-|-|", *(f"|{k}|{v}|" for k, v in settings.items())])
 
 
+EVALUATED = "eval/episodic_return"
+"""Name of the mean score of an evaluation beside the run."""
+
 OTHER = {
+    "evaluated": EVALUATED,
     "kl": "losses/approx_kl",
     "clipped": "losses/clipfrac",
     "learning_rate": "charts/learning_rate",
 }
 """Names that others call differently, or have in another group."""
-
-EVALUATED = "eval/episodic_return"
-"""Name of the mean score of an evaluation beside the run."""
 
 NO_METRICS = ("steps", "version")
 """Of a line: its time axis, and what is no measurement."""
