@@ -18,6 +18,7 @@ import colobus
 
 file, folder = sys.argv[1:]
 session = onnxruntime.InferenceSession(file)
+first, *others = session.get_inputs()  # observations, and the state of a recurrent agent
 about = json.loads(session.get_modelmeta().custom_metadata_map["colobus"])
 print(about["game"], about["actions"])
 
@@ -25,9 +26,12 @@ env = colobus.load(folder).make_env()
 scores = []
 for seed in range(1, 21):
     observation, info = env.reset(seed=seed)
+    state = {other.name: np.zeros((1, other.shape[1]), np.float32) for other in others}
     score, over = 0.0, False
     while not over:
-        (values,) = session.run(None, {"observations": observation[None]})  # float32[1, A]
+        stack = observation.reshape(1, *first.shape[1:])
+        values, *after = session.run(None, {first.name: stack} | state)  # float32[1, A]
+        state = dict(zip(state, after, strict=True))
         observation, reward, terminated, truncated, info = env.step(values[0].argmax())
         score += reward
         over = terminated or truncated

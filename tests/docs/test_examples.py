@@ -139,6 +139,14 @@ def test_an_export_is_evaluated(run: Run, tmp_path: Path) -> None:
     assert float(mean) > 0.6
 
 
+@pytest.mark.slow
+def test_an_export_that_sees_a_vector_and_has_a_memory_is_evaluated(run: Run) -> None:
+    own: Any = {"recurrent": "lstm", "random_steps": 64, "steps": 64, "log": lambda _line: None}
+    colobus.train("CartPole-v1", "run", **own)
+    assert export.main(["run", "--onnx", "--out", "policy.onnx"]) == 0
+    assert re.search(r"^20 games: \d+\.\d\d$", run("evaluate_export", "policy.onnx", "run"), re.M)
+
+
 @pytest.mark.cluster
 def test_a_run_on_a_cluster(run: Run) -> None:
     said = run("cluster")
