@@ -17,8 +17,9 @@ from colobus.core.errors import ColobusError
 from colobus.core.types import Version
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
-from colobus.evaluation.export.hub import export_folder, metadata_of, score_section
+from colobus.evaluation.export.hub import export_folder, metadata_of, model_card, score_section
 from colobus.evaluation.protocols import Evaluation, PlayedGame, find_protocol
+from colobus.runs.config import read_config
 from colobus.runs.exported import Weights, packed, unpacked
 from colobus.runs.folder import MODEL, place_of
 from helpers.players import BREAKOUT, decoded, make_checkpoint, make_experiment, write_run
@@ -100,6 +101,25 @@ FILES = ["README.md", "config.json", "evaluation.json", "model.json", "model.saf
 def run(tmp_path: Path) -> Path:
     write_run(tmp_path / "run")
     return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("game", "network", "own"),
+    [
+        ("minigrid:MiniGrid-DoorKey-5x5-v0", {}, False),
+        ("catch", {"own_heads": "mine:heads"}, True),
+        ("mine:make", {}, True),
+    ],
+)
+def test_the_card_says_whether_the_agent_needs_code_of_its_owner(
+    run: Path, game: str, network: dict[str, Any], own: bool
+) -> None:
+    config = read_config(run)
+    one = config.experiment
+    games, net = replace(one.games, game=game), replace(one.network, **network)
+    changed = config._replace(experiment=replace(one, games=games, network=net))
+    card = model_card(changed, load(run), "float32", None, film=False)
+    assert ("code of the run's own" in card) == own
 
 
 def metadata(card: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from colobus import __version__
 from colobus.core.checkpoint import write_pair
 from colobus.core.errors import ColobusError
-from colobus.core.functions import NoPictures
+from colobus.core.functions import NoPictures, is_function
 from colobus.envs.make import gymnasium_id, is_atari
 from colobus.evaluation.agent import Agent, load
 from colobus.evaluation.evaluator import evaluate
@@ -123,9 +123,9 @@ def score_section(evaluation: Evaluation | None) -> str:
 
 
 def _loading(config: Config) -> str:
-    extra = ""
-    if ":" in config.experiment.games.game or config.experiment.network.own_torso:
-        extra = "\n\nIts environment or network is made by a function of the run's own code."
+    net, game = config.experiment.network, config.experiment.games.game
+    named = (game, net.own_torso, net.own_heads, algorithm_name(config.experiment))
+    own = "\n\nIts environment, network or algorithm is code of the run's own; `--trust` runs it."
     return (
         "These commands need Colobus, the Python package `colobus`. FOLDER is this folder on your "
         "machine:\n\n"
@@ -136,7 +136,7 @@ def _loading(config: Config) -> str:
         'agent = colobus.load("FOLDER")\n'
         "env = agent.make_env()\n"
         "observation, info = env.reset(seed=1)\n"
-        "action = agent.act(observation)\n```" + extra
+        "action = agent.act(observation)\n```" + own * any(map(is_function, named))
     )
 
 
