@@ -121,6 +121,9 @@ def test_another_network_is_noticed(exported: Callable[[str], Exported]) -> None
     with torch.no_grad():
         dict(agent.net.named_parameters())["torso.hidden.weight"][0] += 0.1
     assert compare(agent, file, 16).difference > 1e-2
+    with torch.no_grad():
+        dict(agent.net.named_parameters())["torso.hidden.weight"][0] = torch.nan
+    assert np.isnan(compare(agent, file, 16).difference)
 
 
 def test_the_file_says_what_it_is_of(exported: Callable[[str], Exported]) -> None:

@@ -107,7 +107,7 @@ def _onnx(agent: Agent, out: Path, printer: Printer) -> dict[str, Any]:
         f"ONNX Runtime and torch over {parity.observations:,} observations: the scores differ by "
         f"{parity.difference:.1e} at most, the best action is the same in {parity.same_actions:,}"
     )
-    if parity.difference > CLOSE:
+    if not parity.difference <= CLOSE:  # also nan
         raise ColobusError(
             f"{out}: the scores differ by {parity.difference:.1e}, more than {CLOSE:g}: do not use "
             "it; other versions of torch, onnxscript or onnxruntime may do better"

@@ -106,7 +106,7 @@ def compare(agent: Agent, file: Path, count: int) -> Parity:
         before = ours
         scores, ours = _torch_scores(acting, observed.stacks, before)
         found, theirs = _onnx_scores(session, observed.stacks, theirs)
-        worst = max(worst, float(np.abs(found - scores).max()))
+        worst = float(np.abs(found - scores).max(initial=worst))  # nan stays nan
         same += int((found.argmax(axis=1) == scores.argmax(axis=1)).sum())
         seen += len(scores)
         actions, _ = agent.act(observed.stacks, None, random, state=before)
