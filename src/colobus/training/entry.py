@@ -112,7 +112,7 @@ def train(
             ``zoo:NAME``. The network has the settings it has there; all others may differ.
         on_update: called about twice a second with the status of the run.
         on_episode: called with every episode that has ended.
-        on_checkpoint: called with the path of every new checkpoint.
+        on_checkpoint: called with the path of a new checkpoint, the newest if there are several.
         cluster: run in processes of this Ray cluster, or in simulated time on these hosts; on
             threads of this process by default.
         cores: choose actors, games, threads and batch for so many cores of this machine, or with
