@@ -54,7 +54,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):  # what went wrong first is what matters
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
-            error.filename = str(path)  # what the user knows
+            with contextlib.suppress(AttributeError):  # errors of FFmpeg cannot be changed
+                error.filename = str(path)  # what the user knows
         raise
     flush_to_disk(path.parent)
 
@@ -288,7 +289,6 @@ def _lock(descriptor: int, what: str, log: Callable[[str], None]) -> None:
 
 def _is_at(path: Path, descriptor: int) -> bool:
     """Return whether an open file is still the one at ``path``."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+    return False
