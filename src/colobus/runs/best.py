@@ -105,7 +105,7 @@ def read_named(folder: Path, name: str, check: Check) -> tuple[Path, Checkpoint]
         ColobusError: if there is none, or it cannot be used.
     """
     stem = name.removesuffix(".safetensors").removesuffix(".json")
-    path = file_of(folder, int(stem)) if stem.isdecimal() else Path(name)
+    path = file_of(folder, int(stem[:16])) if stem.isdecimal() else Path(name)  # none is longer
     if path.parent.resolve() != folder.resolve() and path.is_file():
         raise ColobusError(f"--checkpoint {name}: is not in {folder}; name its own run")
     if not path.is_file():
