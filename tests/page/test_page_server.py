@@ -300,7 +300,9 @@ STRANGE = {
 def test_one_strange_run_takes_no_other_down(folder: Path, how: str) -> None:
     strange = make_run(folder / "strange", [*rising(3), *STRANGE[how]])
     if how == "an infinite event":
-        (strange / "events.jsonl").write_text('{"event": "lost", "x": 1e999, "y": [NaN]}\n')
+        deep = f"{'[' * 500}1{']' * 500}"
+        values = f'"x": 1e999, "y": [NaN], "z": [{{"a": NaN}}], "deep": {deep}'
+        (strange / "events.jsonl").write_text(f'{{"event": "lost", {values}}}\n')
     if how == "a pipe":
         (strange / "metrics.jsonl").unlink()
         os.mkfifo(strange / "metrics.jsonl")

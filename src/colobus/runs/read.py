@@ -291,8 +291,8 @@ def _read_events(paths: list[Path]) -> list[dict[str, Any]]:
 
 
 def _is_finite(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_finite, value))
+    if isinstance(value, list):  # in no event that a run writes one holds objects, or lists
+        return all(not isinstance(one, list | dict) and _is_finite(one) for one in value)
     return not isinstance(value, float) or math.isfinite(value)
 
 
