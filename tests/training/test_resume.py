@@ -8,10 +8,14 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
+from colobus.cli.display import Printer
+from colobus.cli.interrupts import Interrupted
+from colobus.cli.train import finish as at_the_end
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.envs.api import GameSettings
@@ -121,12 +125,19 @@ def test_a_run_past_its_stop_rule_says_so_and_is_left_as_it_is(
 
 @pytest.mark.processes
 def test_what_was_not_evaluated_at_the_end_is_so_by_resuming_it(run: Path) -> None:
-    """As after a Ctrl-C in the last evaluation of a run."""
+    """As after a Ctrl-C in the last evaluation of a run, or while its film is made."""
     words = ("train", "--resume", run, "--steps", 1000)
     assert "protocol training: games as in training" in printed(*words)
     assert len(list(run.glob("eval/*.json"))) == 1
     assert (run / "curve.png").is_file()
     assert printed(*words).count("\n") == 1  # once is enough
+    (run / "film.mp4").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("colobus.evaluation.films.player.record", Mock(side_effect=Interrupted(130)))
+        with pytest.raises(Interrupted):
+            at_the_end(run, Printer(), {})
+    printed(*words)
+    assert (run / "film.mp4").is_file()
 
 
 @pytest.mark.processes

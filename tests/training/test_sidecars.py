@@ -273,7 +273,7 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--no-evaluate", "--no-record"], "nothing is left to do; leave one of them out"),
+        (["--no-evaluate", "--no-record"], "nothing is left to do; leave one out"),
         (["--parent"], "must be a process's number"),
         ([], "is no run: it has no config.json"),
     ],

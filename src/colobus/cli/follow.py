@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,9 +55,7 @@ def main(args: Sequence[str]) -> int:
     words, parent = split_parent(args)
     flags = parse(Follow, "follow", words)
     if not (flags.evaluate or flags.record):
-        raise ColobusError(
-            "--no-evaluate --no-record: nothing is left to do; leave one of them out"
-        )
+        raise ColobusError("--no-evaluate --no-record: nothing is left to do; leave one out")
     if parent is None:  # else the training may not have written config.json yet
         check_run(flags.run)
     lower_priority(LOWEST)  # before torch and the emulator start threads, which inherit it
@@ -118,7 +117,7 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
         sidecar.work()
         return
     newest, _, _ = newest_checkpoint(flags.run / CHECKPOINTS)
-    try:
+    with suppress(RunEnded):
         if not sidecar.do_next():
             if not sidecar.has_usable():
                 raise ColobusError(f"no checkpoint of {flags.run} can be used; see the lines above")
@@ -127,8 +126,6 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
             )
         while flags.every and sidecar.do_next():
             pass
-    except RunEnded:
-        return
 
 
 def in_words(result: dict[str, Any]) -> str:

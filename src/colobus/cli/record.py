@@ -81,9 +81,7 @@ def _check(flags: Record) -> None:
     if out and out.suffix not in SUFFIXES:
         raise ColobusError(f"--out {out}: must end in {' or '.join(SUFFIXES)}")
     if out and flags.gif:
-        raise ColobusError(
-            f"--gif with --out {out}: the file's name says what it is; leave one out"
-        )
+        raise ColobusError(f"--gif with --out {out}: its name says what it is; leave one out")
     if flags.milestones and flags.grid:
         raise ColobusError("--milestones with --grid: two kinds of films; leave one out")
     if flags.milestones and len(flags.runs) > 1:

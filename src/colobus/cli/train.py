@@ -28,7 +28,7 @@ from colobus.core.fields import Range, given
 from colobus.core.functions import NoPictures
 from colobus.experiment.settings import flag
 from colobus.runs.config import check_of, read_config
-from colobus.runs.folder import CHECKPOINTS, FILM, check_new, claimed, free_folder, slug
+from colobus.runs.folder import CHECKPOINTS, CURVE, FILM, check_new, claimed, free_folder, slug
 from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster, Hosts
 from colobus.training.run import Result, train
@@ -126,7 +126,7 @@ def main(args: Sequence[str]) -> int:
     if resumed and (over := already_over(folder, wanted.experiment.stop, check_of(config))):
         printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
         told: dict[str, Any] = {"folder": str(folder), "stopped": "before"}
-        if flags.finish and not any(folder.glob("eval/*.json")):  # it was stopped there
+        if flags.finish and not (folder / CURVE).exists():  # it was stopped there
             finish(folder, printer, told, flags.devices.device)
         if flags.json:
             print_json(told)
@@ -281,12 +281,13 @@ def _learn(
 
 
 def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str = "cpu") -> None:
-    """Evaluate, draw and film; add each to the summary when it is there."""
+    """Evaluate, film and draw; add each to the summary when it is there."""
     from colobus.evaluation.agent import load
     from colobus.evaluation.evaluator import evaluate
     from colobus.evaluation.films.player import record
     from colobus.report.plots import draw_curve
 
+    (folder / CURVE).unlink(missing_ok=True)  # drawn last: without it a resume does all of this
     agent = load(folder, device=device, log=printer.line)
     with printer.progress(f"playing {FINAL_GAMES} games", "games") as progress:
         evaluation = evaluate(agent, "training", FINAL_GAMES, progress=progress)
@@ -298,10 +299,12 @@ def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str 
         printer.line(why)
     summary["evaluation"] = evaluation.as_dict()
     evaluation.save(folder)
-    summary["curve"] = str(draw_curve(folder))
     try:
         with printer.progress("filming a game", "s") as progress:
-            film = record(agent, folder / FILM, progress=progress)
-        summary["film"] = str(film.path)
+            summary["film"] = str(record(agent, folder / FILM, progress=progress).path)
     except NoPictures as error:
         printer.line(str(error))
+    except ColobusError:  # a film that failed is not tried again
+        summary["curve"] = str(draw_curve(folder))
+        raise
+    summary["curve"] = str(draw_curve(folder))
