@@ -260,6 +260,7 @@ def test_a_file_or_an_impossible_place_is_no_out_folder(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 300)
     err = refused("train", "catch", "--out", long)
     assert f"--out {long}: cannot be made: File name too long; name another folder" in err
+    assert refused("eval", long) == f"colobus: {long}: File name too long\n"
 
 
 def test_a_file_in_a_run_is_not_the_run(tmp_path: Path) -> None:

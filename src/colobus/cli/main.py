@@ -11,6 +11,7 @@ stderr, never a traceback.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -94,7 +95,8 @@ def run(args: Sequence[str]) -> int:
         _drop_output()
         return 141
     except OSError as error:
-        return _complain(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
+        code = 2 if error.errno == errno.ENAMETOOLONG else 1  # no file has such a name
+        return _complain(f"{error.filename or 'a file'}: {error.strerror or error}", code)
     except MemoryError:
         return _complain("not enough memory", 1)
     except KeyboardInterrupt as stop:
