@@ -246,6 +246,8 @@ def test_runs_are_listed_by_their_tags(tmp_path: Path) -> None:
     assert {name: only[name] for name in want} == want
     lines = printed("runs", tmp_path).splitlines()
     assert lines[2].split()[:9] == ["b", "lr,", "slow", "pong", "appo", "7", "2,000", "0:04", "5"]
+    make_run(tmp_path / ("q" * 60))
+    assert printed("runs", tmp_path).count("q") == 60  # folded, not cut, where a name is long
     said = printed("runs", tmp_path, "--tags", "none")
     assert said == f"no run with all of the tags 'none' in {tmp_path}\n"
     assert colobus("runs", tmp_path / "no")[0] == 2

@@ -318,7 +318,7 @@ def on_terminal(table: ReportTable) -> Table:
     caption = Text(printable(table.caption), "table.caption", justify="left")
     found = Table(box=None, title=title, caption=caption)
     for name, right in table.heads:
-        found.add_column(Text(name), justify="right" if right else "left")
+        found.add_column(Text(name), justify="right" if right else "left", overflow="fold")
     for row in table.rows:
         found.add_row(*(Text(printable(cell)) for cell in row))
     return found

@@ -117,5 +117,5 @@ def list_runs(args: Sequence[str]) -> int:
         )
         for row in rows
     )
-    printer.table(on_terminal(Table((*columns, "evaluated>", ""), table)))
+    printer.table(on_terminal(Table((*columns, "evaluated>", ""), table)), soft_wrap=False)
     return 0
