@@ -38,6 +38,8 @@ def test_settings_have_the_names_of_the_flags() -> None:
     algorithm: Any = pong.algorithm
     assert (algorithm.lr, pong.shape.actors, pong.optimizer.epsilon) == (1e-3, 4, 1e-6)
     assert (pong.games.size, pong.seed, pong.deterministic) == (84, 9, True)
+    both = colobus.preset("pong", games=4, optimizer="radam")  # which are names of groups, too
+    assert (both.shape.games, both.optimizer.optimizer) == (4, "radam")
     assert pong.stop == PRESETS["pong"].stop
     whole = colobus.preset("pong", algorithm=colobus.APPO(lr=1e-3))
     assert whole.algorithm == colobus.APPO(lr=1e-3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -282,7 +282,8 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     if isinstance(algorithm, str | type):
         del settings["algorithm"]
         experiment = presets.with_algorithm(experiment, algorithm)
-    alone = {"seed", "deterministic"} | {*groups_of(experiment)}
+    alone = {"seed", "deterministic"}  # and groups; games and optimizer may be settings, too
+    alone |= {name for name in groups_of(experiment) if is_dataclass(settings.get(name))}
     changes: dict[str, Any] = {key: settings[key] for key in settings if key in alone}
     base = replace(experiment, **changes)
     places = {
@@ -294,10 +295,9 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     inner: dict[str, dict[str, Any]] = {}
     for key in settings.keys() - changes.keys():
         if key not in places:
-            known = [*places, *alone]
-            said = (
-                presets.algorithms_with(key, base) or hint(key, str, known) or nearest(key, known)
-            )
+            known = [*places, *alone, *groups_of(base)]
+            near = hint(key, str, known) or nearest(key, known)
+            said = presets.algorithms_with(key, base) or near
             raise ColobusError(f"{key}: unknown setting; {said}")
         group, own = places[key]
         kind: Any = type(getattr(base, group))
