@@ -297,9 +297,9 @@ def newest_checkpoint(
         try:
             checkpoint = read_checkpoint(path, check)
         except ColobusError as error:
-            passed_over.append(f"{error}; using the one before")
+            passed_over.append(str(error))
         else:
-            return path, checkpoint, passed_over
+            return path, checkpoint, [f"{line}; using the one before" for line in passed_over]
     why = "; ".join(passed_over) or "there is none"
     raise ColobusError(f"no complete checkpoint in {folder}: {why}")
 
