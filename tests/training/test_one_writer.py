@@ -96,6 +96,7 @@ def test_a_resume_removes_what_killed_processes_have_left(tmp_path: Path) -> Non
     for stray in strays:
         stray.write_bytes(b"half")
     os.utime(strays[2], (time.time() - 3600,) * 2)
+    os.utime(strays[0], (time.time() + 3600,) * 2)  # the clock was set back
     (videos / ".6.mp4.tmp").write_bytes(b"somebody films")
     (checkpoints / "00009999.safetensors").write_bytes(b"killed before its JSON was there")
     (checkpoints / "00009998.json").write_text("{}")

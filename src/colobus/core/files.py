@@ -80,7 +80,7 @@ def remove_temporary(folder: Path, older: float = 0.0) -> None:
     """
     for path in folder.glob(".*.tmp"):
         with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime >= older:
+            if not older or time.time() - path.stat().st_mtime >= older:  # clocks are set back
                 path.unlink()
 
 
