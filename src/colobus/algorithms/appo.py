@@ -314,14 +314,14 @@ class APPO(Algorithm):
         """Return KL(pi_old, pi), or without a target policy an estimate of KL(mu, pi).
 
         Only the actions' own probabilities travel with a trajectory, so KL(mu, pi) is estimated.
-        The first number is that of all steps, the second that of fresh ones, which steers.
+        The first is that of all steps, the second that of fresh ones, which steers (none: -inf).
         """
-        measured = steps.weights * steps.independent
-        if not self.target_every:
-            estimate = losses.approximate_kl(log_ratios, measured)
-            return estimate, estimate
-        each = losses.exact_kl(steps.old, log_policy)
-        return losses.mean_of(each, steps.weights), losses.mean_of(each, measured)
+        weights = fresh = steps.weights * steps.independent
+        each = losses.estimated_kl(log_ratios)
+        if self.target_every:
+            weights, each = steps.weights, losses.exact_kl(steps.old, log_policy)
+        measured = losses.mean_of(each, fresh).masked_fill(~fresh.any(), -torch.inf)
+        return losses.mean_of(each, weights), measured
 
     def _statistics(self, log_ratios: torch.Tensor, ratios: torch.Tensor, steps: Steps) -> Terms:
         """Return scalars about the ratios; ``kl`` moves the learning rate."""

@@ -133,25 +133,25 @@ def exact_kl(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 def kl_statistics(log_ratios: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return mean, median and largest value of `estimated_kl` over samples of weight above 0.
 
-    The median is not weighted. All are 0 if all weights are 0.
+    The median is not weighted. All are -inf, which no mean counts, if all weights are 0.
     """
     each, ignored = estimated_kl(log_ratios), weights == 0.0
     return {
-        "kl": mean_of(each, weights),
+        "kl": mean_of(each, weights).masked_fill(ignored.all(), -math.inf),
         "kl_median": median_of(each, ignored),
-        "kl_max": each.masked_fill(ignored, 0.0).amax(),
+        "kl_max": each.masked_fill(ignored, -math.inf).amax(),
     }
 
 
 def median_of(values: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
-    """Return the lower median of values [M] that are not ignored; 0 if all are.
+    """Return the lower median of values [M] that are not ignored; -inf if all are.
 
     It is found by sorting: `torch.nanmedian` would read the count from a GPU.
     """
     ordered = values.masked_fill(ignored, math.inf).sort().values
     count = (~ignored).sum()
     middle = ordered.gather(0, ((count - 1).clamp(min=0) // 2).unsqueeze(0)).squeeze(0)
-    return middle.masked_fill(count == 0, 0.0)
+    return middle.masked_fill(count == 0, -math.inf)
 
 
 def ratio_statistics(ratios: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -86,7 +86,7 @@ class Backprop:
             send: is called with each gradient before the next one is computed.
 
         Returns:
-            What was found in the fresh batch; the values are the means of the last epoch.
+            What was found in the fresh batch; the values are the means of the last epoch's samples.
 
         Raises:
             Diverged: if a loss is not a finite number.
@@ -98,7 +98,7 @@ class Backprop:
         random = generator(self.seed, "learner", self.index, incarnation, version.number)
         part = 0
         history: list[Found] = []  # by minibatch
-        last = 0  # minibatches of the last epoch
+        sizes: list[float] = []  # of the minibatches of the last epoch, of which the first is 1
         for later, (batch, count) in zip(reversed(range(len(uses))), uses, strict=True):
             prepared = self.prepare(net, batch, algorithm_state)
             epochs = self._minibatches(prepared, count, random)
@@ -113,8 +113,8 @@ class Backprop:
                     history.append(found)
                     send(part, parts, found.weight)
                     part += 1
-                last = len(minibatches)
-        return _read(history, last, flat.values, prepared.priorities, version)
+                sizes = [len(index) / len(minibatches[0]) for index in minibatches]
+        return _read(history, sizes, flat.values, prepared.priorities, version)
 
     def prepare(self, net: Network, batch: Batch, algorithm_state: AlgorithmState) -> Prepared:
         """Compute the targets of a batch."""
@@ -202,7 +202,7 @@ def _moments(
 
 def _read(
     history: list[Found],
-    last: int,
+    sizes: list[float],
     parameters: torch.Tensor,
     priorities: torch.Tensor | None,
     version: Version,
@@ -211,41 +211,41 @@ def _read(
 
     Args:
         history: what was found in each minibatch.
-        last: minibatches of the last epoch.
+        sizes: of the minibatches of the last epoch, which are their weights.
         parameters: of the network.
         priorities: of the windows of the last batch.
         version: of the parameters that the round began with.
 
     Returns:
-        The mean of each scalar over the last epoch (of ``…_max`` the largest) and the norm of the
-        parameters, and the priorities.
+        The mean of each scalar over the last epoch (of ``…_max`` the largest), without minibatches
+        where it is -inf, and the norm of the parameters, and the priorities.
 
     Raises:
         Diverged: if a scalar of any epoch is not a finite number.
     """
     names, every = history[-1].names, torch.stack([found.values for found in history])
-    table = every[-last:]
-    facts = torch.stack([every.isfinite().all().float(), torch.linalg.vector_norm(parameters)])
+    table, shares = every[-len(sizes) :], every.new_tensor(sizes).unsqueeze(1)
+    shares, table = shares * ~table.isneginf(), table.masked_fill(table.isneginf(), 0.0)
+    mean = (table * shares).sum(dim=0) / shares.sum(dim=0).clamp(min=1e-8)
+    facts = torch.stack([(every < math.inf).all().float(), torch.linalg.vector_norm(parameters)])
     left = table.new_empty(0) if priorities is None else priorities.detach()
-    read = torch.cat([table.mean(dim=0), table.amax(dim=0), facts, left]).cpu()
-    count = len(names)
-    means, most = read[:count].tolist(), read[count : 2 * count].tolist()
-    finite, norm = read[2 * count : 2 * count + 2].tolist()
+    parts = [mean, table.amax(dim=0), facts, left]
+    means, most, facts, left = torch.cat(parts).cpu().split([len(part) for part in parts])
+    finite, norm = facts.tolist()
     if not finite:
         _refuse(history, version)
     values = {
         name: largest if name.endswith("_max") else mean
-        for name, mean, largest in zip(names, means, most, strict=True)
+        for name, mean, largest in zip(names, means.tolist(), most.tolist(), strict=True)
     }
-    values["parameter_norm"] = norm
-    return Learned(values, None if priorities is None else read[2 * count + 2 :])
+    return Learned(values | {"parameter_norm": norm}, None if priorities is None else left)
 
 
 def _refuse(history: list[Found], version: Version) -> None:
     """Raise Diverged for the first term that is not a finite number: it soon spoils the others."""
     for found in history:
         for name, value in zip(found.names, found.values.tolist(), strict=True):
-            if not math.isfinite(value):
+            if not value < math.inf:
                 raise Diverged(
                     f"{name} became {value} at version {version.number}: training has "
                     "diverged; the last good checkpoint is kept; lower --lr or --gradient-clip"
