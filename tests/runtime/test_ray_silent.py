@@ -129,6 +129,32 @@ def test_ray_is_asked_for_the_gpu_of_a_process(
     assert [options["num_gpus"] for options in asked] == [gpus]
 
 
+def test_what_is_begun_again_finds_room_on_full_hosts(
+    ray: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only the lost process's own host has room, and it may be one that gave no answer."""
+    from colobus.runtime.ray.placement import Placement
+    from colobus.runtime.ray.remote import NODE, RemoteProcess
+
+    actor, made = MagicMock(), MagicMock()
+    made.return_value = lambda _: actor
+    monkeypatch.setattr(ray, "remote", made)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: MagicMock(get_node_id=lambda: "h1"))
+
+    def asked(*where: Any) -> list[dict[str, str]]:
+        RemoteProcess(ACTOR).fill(Room(0.0), 3, *where)
+        options = actor.options.call_args.kwargs
+        assert options["num_cpus"] == 0.0  # a full host has not even a thousandth left
+        return [one["label_selector"] for one in (options, *options["fallback_strategy"])]
+
+    assert asked({"h2"}) == [{NODE: "!in(h2)"}, {}]
+    placement: Any = object.__new__(Placement)
+    placement._first, placement.named = {"actor-0": "h3"}, {"actor-0": ["h2", "h3"]}
+    first, again = (placement.hosts(RemoteProcess(ACTOR), {"h1", "h2", "h3"}) for _ in range(2))
+    assert asked((), first, ["h2", "h3"]) == [{NODE: "in(h3)"}, {NODE: "in(h2,h3)"}]
+    assert again == ["h2", "h3"]
+
+
 def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from colobus.runtime.ray import placement
 

@@ -83,26 +83,25 @@ class Placement:
         """Return the processes whose actors add to a queue; none if it is no queue."""
         return self._actors.get(queue.spec.name, ())
 
-    def host(self, process: RemoteProcess, hosts: Collection[str]) -> str:
-        """Return the host for a new process by Ray's name; "" leaves it to Ray.
+    def hosts(self, process: RemoteProcess, hosts: Collection[str]) -> list[str]:
+        """Return the hosts for a new process by Ray's names; none leaves it to Ray.
 
         A queue goes to the host with most of its actors, which have to be started before. The
         others have a host of their own at the first start, when it is known where there is room.
-        One that has to be on a host by name is begun again there, or on another of its kind's; if
-        none of these is left, Ray decides.
+        One that has to be on a host by name is begun again on one of its kind's with room; if none
+        of these is left, Ray decides.
 
         Args:
             process: to be started.
             hosts: that there are, without those that give no answer.
         """
         name = process.spec.name
-        first = self._first.pop(name, "")
+        first = [host for host in [self._first.pop(name, "")] if host in hosts]
         if name in self.named:
-            left = [host for host in self.named[name] if host in hosts]
-            return first if first in left else next(iter(left), "")
+            return first or [host for host in self.named[name] if host in hosts]
         if name not in self._actors or len(hosts) < 2:
             return first
-        return next((host for host in hosts_of(self._actors[name]) if host in hosts), "")
+        return [host for host in hosts_of(self._actors[name]) if host in hosts][:1]
 
 
 def _nodes() -> list[dict[str, Any]]:
@@ -321,10 +320,10 @@ class Processes:
             if process.handle is not None:
                 continue
             spec, named = process.spec, self.placement.named
-            host = self.placement.host(process, hosts - silent)
+            its = self.placement.hosts(process, hosts - silent), named.get(process.spec.name, ())
             need = need_of(spec, self._cluster, self._memory)
-            joined, soft = bool(self._cluster.joined), spec.name not in named
-            process.fill(need, self._threads[spec.name], silent, host, soft, joined)
+            joined = bool(self._cluster.joined)
+            process.fill(need, self._threads[spec.name], silent, *its, joined)
         for process in processes:
             elsewhere = {  # workers never call one another
                 role: other.handle

@@ -24,10 +24,6 @@ from colobus.runtime.ray import INLINE
 from colobus.runtime.ray.process import Process, first_line
 from colobus.runtime.threads import hung
 
-SOME_CPU = 0.001
-"""What a process asks for that takes hardly any CPU, to be started on a certain host: Ray puts
-processes that ask for nothing anywhere."""
-
 AVOID_SECONDS = 90.0
 """Seconds for which no process is started on a host of which one gave no answer."""
 
@@ -87,8 +83,8 @@ class RemoteProcess:
         need: Room,
         callers: int,
         avoid: Collection[str] = (),
-        host: str = "",
-        soft: bool = True,
+        hosts: Collection[str] = (),
+        named: Collection[str] = (),
         joined: bool = False,
     ) -> None:
         """Start a Ray actor, as there is none.
@@ -96,21 +92,21 @@ class RemoteProcess:
         Args:
             need: what the process asks for.
             callers: calls that it answers at the same time; see `call_threads`.
-            avoid: hosts on which not to start it; see `SilentHosts`.
-            host: to start it on, if that is there ("": any).
-            soft: or else on another.
+            avoid: hosts on which not to start it if others have room; see `SilentHosts`.
+            hosts: on which to start it (none: any that is not to be avoided).
+            named: on which to start it if those have no room (none: any).
             joined: whether Ray ran before, maybe without what this process has set for it.
         """
         self.about, self.new = None, True
         actor = ray.remote(concurrency_groups={"watch": 1})(Process)
         self.handle = actor.options(
-            num_cpus=need.cpus or (SOME_CPU if host else 0.0),
+            num_cpus=need.cpus,
             num_gpus=need.gpus,
             memory=round(need.memory) or None,
             max_restarts=0,
             max_concurrency=WAITING,
             runtime_env={"env_vars": {INLINE[0]: os.environ[INLINE[0]]}} if joined else None,
-            **_where(self.spec, host, soft, avoid),
+            **_where(self.spec, avoid, hosts, named),
         ).remote(callers)
 
     def begin(
@@ -273,7 +269,7 @@ class Errands:
         others = [one for one in ray.nodes() if one["Alive"] and one["NodeID"] != here]
         elsewhere = {NODE: f"!in({here})"} if others else None
         if self.hosts:
-            elsewhere = {NODE: f"in({','.join(self.hosts)})"}
+            elsewhere = _in(self.hosts)["label_selector"]
         asked = {"max_concurrency": 2, "label_selector": elsewhere, "scheduling_strategy": "SPREAD"}
         return ray.remote(Errander).options(num_cpus=round(self.cpus, 4), **asked).remote()
 
@@ -294,23 +290,28 @@ class Errands:
         raise Closed
 
 
-def _where(spec: ProcessSpec, host: str, soft: bool, avoid: Collection[str]) -> dict[str, Any]:
-    """Return Ray's options for the place of a process.
+def _in(hosts: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return Ray's option for some hosts (none: any)."""
+    return {"label_selector": {NODE: f"in({','.join(hosts)})"} if hosts else {}}
+
+
+def _where(
+    spec: ProcessSpec, avoid: Collection[str], hosts: Collection[str], named: Collection[str]
+) -> dict[str, Any]:
+    """Return Ray's options for the place of a process; see `RemoteProcess.fill`.
 
     The tracker stays on this host, because it writes the run's folder. Workers and remote actors
     are spread over all hosts, and servers over the others, if these have room for them.
     """
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     here = ray.get_runtime_context().get_node_id()
     if spec.kind == "tracker":
-        host, soft = here, False
-    if host:
-        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(host, soft=soft)}
+        return _in([here])
+    if hosts:  # affinity would wait for room there, and one that asks for no CPU be anywhere
+        return {**_in(hosts), "fallback_strategy": [_in(named)]}
     is_server = spec.kind == "server"
     apart = {*avoid, here} if is_server else avoid
     return {
         "scheduling_strategy": "SPREAD" if is_server or spec.kind == "worker" else "DEFAULT",
         "label_selector": {NODE: f"!in({','.join(sorted(apart))})"} if apart else None,
-        "fallback_strategy": [{"label_selector": {NODE: f"in({here})"}}] if is_server else None,
+        "fallback_strategy": [_in([here] if is_server else [])] if apart else None,
     }
