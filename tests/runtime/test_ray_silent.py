@@ -80,6 +80,15 @@ def test_one_that_is_frozen_when_it_begins_again_is_found(ray: Any, now: list[fl
         assert process.complaint(4.0, 120.0) == ("" if new else "has given no answer for 31.0 s")
 
 
+def test_one_that_begins_is_told_of_a_replaced_one(ray: Any) -> None:
+    """Else it would call a trajectory queue for ever that was lost while it began."""
+    from colobus.runtime.ray.remote import RemoteProcess
+
+    process = RemoteProcess(LEARNER, handle=MagicMock(), beginning="a reference")
+    process.redial(3, RemoteProcess(SERVER, handle="new"))
+    process.handle.redial.remote.assert_called_once_with(3, {"server-0": "new"})
+
+
 @pytest.mark.parametrize(
     ("addresses", "outside"),
     [(["127.0.0.1"], False), (["127.0.0.1", "10.0.0.7"], True), (["head.example"], True)],

@@ -121,7 +121,7 @@ class RemoteProcess:
 
     def redial(self, incarnation: int, other: RemoteProcess) -> None:
         """Tell its roles where those of a process are that was replaced."""
-        if self.running and other is not self:
+        if self.handle is not None and other is not self:  # also while it begins
             self.handle.redial.remote(incarnation, dict.fromkeys(other.spec.roles, other.handle))
 
     def ask_heartbeat(self, at_once: bool = False) -> None:
