@@ -43,10 +43,6 @@ UNTUNED = ("battle_zone", "double_dunk", "name_this_game", "phoenix")
 ALL_CORES = "--cores all --advantage vtrace"
 GPU = f"--device cuda {ALL_CORES}"
 
-SHORTER = "--downscale maximum --lam-end 0.5 --gamma-end 0.99 --gamma-steps 600000 --average 0.999"
-"""What was to become the default, and loses in Qbert: shorter returns, a picture that keeps small
-bright things, and a mean of the parameters (docs/recipe-search.md)."""
-
 STICKY = ("--sticky", "0.25", "--no-life-loss-ends", "--noop-max", "0")
 
 Measure = Callable[[Cell, Path, Path], dict[str, Any]]
@@ -109,11 +105,10 @@ def table() -> Iterator[Plan]:
     asked = {"timed": HOUR, "solved": 300.0}
     yield Plan("breakout-time", "breakout", (1,), timed.time_to_score, asked)
 
-    yield from course("default-games", SIX, (2, 3), 10)
-    yield from course("default-hour-games", SIX, (1,), 60, early=10)
-    yield from course("shorter-games", SIX[::-1], (1, 2, 3), 10, flags=tuple(SHORTER.split()))
-    yield from course("default-sticky-games", SIX, (1,), 10, protocol="sticky", flags=STICKY)
-    yield from course("default-untuned-games", UNTUNED, (1,), 10)
+    yield from course("ten-minute-games", SIX[::-1], (1, 2, 3), 10)
+    yield from course("hour-games", SIX[::-1], (1,), 60)
+    yield from course("sticky-games", SIX[::-1], (1,), 10, protocol="sticky", flags=STICKY)
+    yield from course("untuned-games", UNTUNED, (1,), 10)
     yield from on_gpu()
 
 

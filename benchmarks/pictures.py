@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from benchmarks import scaling
 from benchmarks.cells import SIX
 from benchmarks.lib.ledger import MEAN_300, Ledger, Line, Results, metrics_of
-from benchmarks.tables.games import ten_minutes
+from benchmarks.tables.games import BEFORE, TEN, of
 from benchmarks.tables.presets import ALGORITHMS, SEEDS
 from colobus.report.plots import public_curves
 
@@ -92,7 +92,7 @@ def draw_six(figure: Figure, results: Results) -> None:
     figure.set_size_inches(9, 7)
     for number, game in enumerate(SIX, 1):
         axes, most = figure.add_subplot(3, 2, number), 0.0
-        for one in ten_minutes(results, game):
+        for one in of(results, BEFORE, TEN, game):
             seed, (steps, seconds, scores) = one.line["seed"], columns(one.line)
             frames = [4 * n / 1e6 for n in steps]
             most = max(most, *frames)

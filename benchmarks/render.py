@@ -45,6 +45,9 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "six-games": games.six,
     "means": games.means,
     "untuned-games": games.five,
+    "six-games-before": partial(games.six, kinds=games.BEFORE),
+    "means-before": partial(games.means, kinds=games.BEFORE),
+    "untuned-games-before": partial(games.five, kinds=games.BEFORE),
     "limits": speed.limits,
     "peers-speed": speed.peers_speed,
     "peers-time": speed.peers_time,
@@ -59,9 +62,9 @@ HEADLINES = """
 pong              | seconds to Pong                        | 1 | Pong: seconds to a score of 18
 pong              | steps to Pong                          | 1 | Pong: steps to it
 breakout          | Breakout after 60 minutes              | 1 | Breakout after an hour
-means             | 10 minutes, no-op starts               | 1 | Six games, 10 minutes, human = 1
-means             | 60 minutes, no-op starts               | 1 | Six games, an hour, human = 1
-untuned-games     | median                                 | 2 | Games not tuned on, human = 1
+means             | 10 minutes                             | 1 | Six games, 10 minutes, human = 1
+means-before      | 60 minutes                             | 1 | Six games, an hour, before
+untuned-games-before | median                              | 2 | Games not tuned on, before
 limits            | Pong, the recipe                       | 3 | Pong: share of the machine's limit
 pong              | peak memory of a whole run (RSS), MB   | 1 | Memory of a whole run, MB
 peers-time        | Colobus, median of 5 seeds              | 1 | Pong: minutes to 18 in training

@@ -53,22 +53,40 @@ def reached(found: Found) -> Row:
     return Row((label, f"{first}; {again}", "", f"{told['steps_to_solved']:,}", minutes), (found,))
 
 
-TEN, STICKY_TEN, HOUR = "default-games", "default-sticky-games", "default-hour-games"
-SHORTER_TEN, OTHERS = "shorter-games", "default-untuned-games"
+TEN, HOUR, OTHERS = "10 minutes", "60 minutes", "untuned"
 
-COURSES = {
-    TEN: "10 minutes, no-op starts",
-    SHORTER_TEN: "10 minutes, no-op starts, shorter returns",
-    STICKY_TEN: "10 minutes, sticky actions, no lives",
-    HOUR: "60 minutes, no-op starts",
+NOW = {
+    TEN: "ten-minute-games",
+    "10 minutes, sticky": "sticky-games",
+    HOUR: "hour-games",
+    OTHERS: "untuned-games",
 }
+"""What was measured with the default, and the name in the ledger."""
+
+BEFORE = {
+    TEN: "default-games",
+    "10 minutes, shorter returns": "shorter-games",
+    "10 minutes, sticky": "default-sticky-games",
+    HOUR: "default-hour-games",
+    OTHERS: "default-untuned-games",
+}
+"""The same until 2026-11-29, when targets of histograms were too large near 0."""
 
 
-def ten_minutes(results: Results, game: str) -> list[Found]:
-    """Return what was found after ten minutes with each seed: with the first one in an hour."""
-    hours = [one.line for one in results.seeds(HOUR, game) if "early" in one.line["result"]]
-    early = [line | {"result": line["result"] | line["result"]["early"]} for line in hours]
-    return [*(Found(line) for line in early), *results.seeds(TEN, game)]
+def of(results: Results, kinds: Mapping[str, str], what: str, game: str) -> list[Found]:
+    """Return what was found with each seed; an hour's first ten minutes count as a run of ten."""
+    found = results.seeds(kinds[what], game)
+    if what == TEN:
+        hours = [one.line for one in results.seeds(kinds[HOUR], game)]
+        early = [x | {"result": x["result"] | x["result"].get("early", {})} for x in hours]
+        found[:0] = [Found(line) for line in early if "early" in line["result"]]
+    # some "shorter returns" were measured with another torso
+    return [one for one in found if "--torso padded" not in one.line["result"]["command"]]
+
+
+def courses(kinds: Mapping[str, str]) -> list[str]:
+    """Return what was measured on the six games."""
+    return [what for what in kinds if what != OTHERS]
 
 
 def scores(found: Sequence[Found]) -> list[float]:
@@ -94,17 +112,17 @@ def joined(found: Sequence[Found]) -> str:
     return f"**{fmean(own):,.1f}** ({', '.join(f'{score:,.1f}' for score in own)})"
 
 
-def six(results: Results) -> Table:
+def six(results: Results, kinds: Mapping[str, str] = NOW) -> Table:
     """Return the table about the six games one by one."""
     rows = []
     for game in SIX:
-        found = ten_minutes(results, game)
-        others = [of(results, what, game) for what in (SHORTER_TEN, STICKY_TEN, HOUR)]
-        share = f"{human(fmean(scores(found)), game):.2f}" if found else MISSING
-        cells = (game, joined(found), share, *map(joined, others), f"{best_public(game):,.0f}")
-        rows.append(Row(cells, (*found, *(one for own in others for one in own))))
-    head = ("game", "10 minutes", "human", "10 minutes, shorter returns", "10 minutes, sticky")
-    return Table((*head, "60 minutes", "best public curve"), rows)
+        found = {what: of(results, kinds, what, game) for what in courses(kinds)}
+        share = f"{human(fmean(scores(found[TEN])), game):.2f}" if found[TEN] else MISSING
+        ten, *others = map(joined, found.values())
+        cells = (game, ten, share, *others, f"{best_public(game):,.0f}")
+        rows.append(Row(cells, tuple(one for own in found.values() for one in own)))
+    head = ("game", TEN, "human", *courses(kinds)[1:], "best public curve")
+    return Table(head, rows)
 
 
 def best_public(game: str) -> float:
@@ -113,21 +131,13 @@ def best_public(game: str) -> float:
     return max(curve.points[frames] for curve in public_curves(game) if frames in curve.points)
 
 
-def of(results: Results, what: str, game: str) -> list[Found]:
-    """Return what was found in the runs of a course with each seed."""
-    if what == TEN:
-        return ten_minutes(results, game)
-    found = results.seeds(what, game)  # some "shorter returns" were measured with another torso
-    return [one for one in found if "--torso padded" not in one.line["result"]["command"]]
-
-
-def means(results: Results) -> Table:
+def means(results: Results, kinds: Mapping[str, str] = NOW) -> Table:
     """Return the table about all six games together."""
     rows = []
-    for what, label in COURSES.items():
-        found = of_common_seeds({game: of(results, what, game) for game in SIX})
+    for what in courses(kinds):
+        found = of_common_seeds({game: of(results, kinds, what, game) for game in SIX})
         shares = {game: [human(s, game) for s in scores(own)] for game, own in found.items()}
-        rows.append(Row((label, *summed(shares)), tuple(x for own in found.values() for x in own)))
+        rows.append(Row((what, *summed(shares)), tuple(x for own in found.values() for x in own)))
     head = ("", "interquartile mean", "interval", "mean", "median", "above a human", "runs")
     return Table(head, rows)
 
@@ -163,11 +173,11 @@ def summed(shares: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
     )
 
 
-def five(results: Results) -> Table:
+def five(results: Results, kinds: Mapping[str, str] = NOW) -> Table:
     """Return the table about games that nothing was tuned on."""
     rows, shares = [], []
     for game in (*UNTUNED, "qbert"):
-        own = of(results, TEN if game == "qbert" else OTHERS, game)
+        own = of(results, kinds, TEN if game == "qbert" else OTHERS, game)
         found = next((one for one in own if one.line["seed"] == 1), None)
         beside = [published(game, name) for name in COLUMNS]
         cells = [game, MISSING, ""]
@@ -189,8 +199,10 @@ def readme(results: Results) -> list[str]:
     over its games, of several over seeds. No-op starts; the six games and those that nothing was
     tuned on.
     """
-    found = {game: ten_minutes(results, game) for game in SIX}
-    found |= {game: results.seeds(OTHERS, game) for game in UNTUNED}
+    measured = all(of(results, NOW, TEN, game) for game in SIX)
+    kinds = NOW if measured else BEFORE
+    found = {game: of(results, kinds, TEN, game) for game in SIX}
+    found |= {game: of(results, kinds, OTHERS, game) for game in UNTUNED}
     played, above = {game: own for game, own in sorted(found.items()) if own}, []
     for game, own in played.items():
         mean, error = fmean(scores(own)), own[0].line["result"]["standard_error"]

@@ -14,17 +14,19 @@ from benchmarks.cells import UNTUNED
 from benchmarks.lib import process, recipe, timed
 from benchmarks.lib.ledger import Cell
 from benchmarks.lib.recipe import within
+from benchmarks.tables.games import NOW
 from helpers.made_runs import row, write_metrics
 from helpers.players import add_checkpoint, write_run
 
 
 def test_all_games_are_played_once_before_any_is_repeated() -> None:
-    found = [cell for cell in cells.all_cells() if cell.what.startswith("default-")]
-    assert len({cell.name for cell in found}) == len(found) == 12 + 6 + 6 + 4
+    kinds = tuple(NOW.values())
+    found = [cell for cell in cells.all_cells() if cell.what in kinds]
+    assert len({cell.name for cell in found}) == len(found) == 18 + 6 + 6 + 4
     order = [(cell.what, cell.asked["game"], cell.seed) for cell in found]
-    assert order[:6] == [("default-games", game, 2) for game in GAMES]
-    assert [seed for _, _, seed in order[6:]] == [3] * 6 + [1] * 16
-    sticky = next(cell.asked for cell in found if cell.what == "default-sticky-games")
+    assert order[:6] == [("ten-minute-games", game, 1) for game in GAMES[::-1]]
+    assert [seed for _, _, seed in order[6:]] == [2] * 6 + [3] * 6 + [1] * 16
+    sticky = next(cell.asked for cell in found if cell.what == "sticky-games")
     assert (sticky["protocol"], sticky["minutes"], sticky["early"]) == ("sticky", 10, None)
     assert not set(UNTUNED) & set(GAMES)
 

@@ -55,25 +55,25 @@ def for_any_game(pong: Experiment) -> Experiment:
     assert isinstance(pong.algorithm, DQN)
     algorithm = replace(pong.algorithm, epsilon_steps=100_000, anneal_steps=1_500_000)
     buffer = pong.replay
-    if buffer.prioritized:
-        buffer = replace(buffer, beta_steps=1_500_000)
+    buffer = replace(buffer, beta_steps=1_500_000) if buffer.prioritized else buffer
     return replace(pong, algorithm=algorithm, replay=buffer, stop=StopRule(steps=2_500_000))
 
 
 GENERAL = for_any_game(
     replace(
         DQN_PONG,
-        games=GameSettings(life_loss_ends=True),
+        games=GameSettings(life_loss_ends=True, downscale="maximum"),
         network=NetworkSettings(torso="pooled"),
         algorithm=replace(
             SMALL_DQN,
             values="histograms",
             duelling=True,
             munchausen_end=0.9,
-            gamma=0.97,
-            gamma_end=0.995,
+            gamma=0.98,
+            gamma_end=0.996,
             hold_after=2_000,
         ),
+        optimizer=OptimizerSettings(average=0.999),
         replay=replace(DQN_PONG.replay, capacity=50_000),
     )
 )
