@@ -18,7 +18,7 @@ from colobus.core.errors import ColobusError
 from colobus.evaluation.scores import scores
 from colobus.report import plots
 from colobus.report.baselines import peaks
-from colobus.report.compose import _improvements, compose
+from colobus.report.compose import compose, improvements
 from colobus.report.format import DASH, Block, Figure, Heading, Table, Text, as_html, as_markdown
 from colobus.report.plots import SOURCES, public_curves
 from colobus.report.provenance import protocol_line, results_csv
@@ -241,7 +241,7 @@ def test_an_interval_of_the_better_one_is_over_enough_games_that_both_played() -
         names = [f"{number}" for number in range(40)]
         own, others = names[:20], names[20 - shared :][:20]
         groups = {"a": dict.fromkeys(own, [1.0] * 5), "b": dict.fromkeys(others, [1.0] * 5)}
-        table = _improvements(groups, sure=True)[0]
+        table = improvements(groups, sure=True)[0]
         assert isinstance(table, Table)
         assert table.rows[0][2:] == (f"{shared}", "0.50 (0.50 to 0.50)" if is_given else "0.50")
 

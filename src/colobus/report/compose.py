@@ -181,7 +181,7 @@ def _over_games(results: Results) -> list[Block]:
     blocks.append(Figure(plots.profile_picture(LEVELS, profiles, bands), caption))
     if any(HARDLY_ABOVE in scores for scores in groups.values()):
         blocks.append(Text(f"{HARDLY_ABOVE}: {DECIDES}"))
-    return [*blocks, *_improvements(groups, sure)]
+    return [*blocks, *improvements(groups, sure)]
 
 
 def _intervals(groups: dict[str, dict[str, list[float]]]) -> list[Block]:
@@ -221,11 +221,11 @@ def _plain_means(groups: dict[str, dict[str, list[float]]]) -> list[Block]:
     return [Table(("group", "games>", "mean>"), tuple(rows)), Text(said)]
 
 
-def _improvements(groups: dict[str, dict[str, list[float]]], sure: bool) -> list[Block]:
+def improvements(groups: dict[str, dict[str, list[float]]], sure: bool) -> list[Block]:
+    """Return who is how probably better, of each two groups with games that both played."""
     rows = []
     for (ours, x), (others, y) in combinations(groups.items(), 2):
-        both = [game for game in x if game in y]
-        if not both:
+        if not (both := [game for game in x if game in y]):
             continue
         if sure and len(both) >= LEAST_GAMES:
             said = with_interval(improvement_interval(x, y, np.random.default_rng(SEED)))
