@@ -245,12 +245,17 @@ def test_a_trace_of_ray_has_all_processes_on_one_axis(tmp_path: Path, words: str
         assert sum(own_shares.values()) == pytest.approx(1.0, abs=0.002)
     if "dba3c" in words:  # whose learners wait for the step that their gradients are for
         learners = [found[name][f"learner-{i}"] for i, name in enumerate(("worker-0", "worker-1"))]
-        waits = [e for own in learners for e in own if e.name in ("push", "wait for parameters")]
-        first, last = min(e.start for e in waits), max(e.end for e in waits)
+        waits = []  # from the push of a gradient to the end of the next wait for parameters
+        for own in learners:
+            pushes = [e.start for e in own if e.name == "push"]
+            for wait in (e for e in own if e.name == "wait for parameters"):
+                begun = max((at for at in pushes if at <= wait.start), default=wait.start)
+                waits.append((begun, wait.end))
+        first, last = min(begun for begun, _ in waits), max(end for _, end in waits)
         steps = [e for own in found["server-0"].values() for e in own if e.name == "optimizer step"]
         inner = [step for step in steps if first < step.start < last]
         assert inner
-        assert all(any(w.start <= step.start <= w.end for w in waits) for step in inner)
+        assert all(any(begun <= step.start <= end for begun, end in waits) for step in inner)
 
 
 @pytest.mark.slow
