@@ -48,7 +48,7 @@ def test_what_fits_is_read_as_it_is() -> None:
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"share": 1.5}, "--share 1.5: must be at least 0 and at most 1"),
-    ({"share": float("nan")}, "--share nan: must be at least 0 and at most 1"),
+    ({"share": float("nan")}, "--share nan: must be a finite number at least 0 and at most 1"),
     ({"rate": float("inf")}, "--rate inf: must be a finite number above 0"),
     ({"number": "5"}, "--number 5: must be a whole number"),
     ({"number": 5.0}, "--number 5: must be a whole number"),

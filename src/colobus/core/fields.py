@@ -207,16 +207,16 @@ def _in_words(errors: list[Any], kind: Any, name: Name, own: str) -> str:
 
 
 def _rule(error: Mapping[str, Any], hint: Any) -> str:
-    kind = str(error["type"])
-    if kind in _KINDS:
+    if (kind := str(error["type"])) in _KINDS:
         return _KINDS[kind]
     if kind == "literal_error":
         return f"one of {error['ctx']['expected'].replace(' or ', ', ')}"
     if kind == "predicate_failed" and isinstance(error["input"], int):
         return "a number of at most 18 digits"
     own = str(range_of(hint) or error["msg"])
-    plain = kind != "predicate_failed" or own == str(NUMBER) or "most" in own or "below" in own
-    return own if plain else f"a finite number {own}"
+    said = kind != "predicate_failed" or "finite" in own  # limits say why infinity is refused
+    said |= ("most" in own or "below" in own) and error["input"] in (math.inf, -math.inf)
+    return own if said else f"a finite number {own}"
 
 
 _KINDS = {

@@ -221,7 +221,7 @@ def _read(
         where it is -inf, and the norm of the parameters, and the priorities.
 
     Raises:
-        Diverged: if a scalar of any epoch is not a finite number.
+        Diverged: if a scalar of any epoch is nan or infinite; -inf says that nothing was measured.
     """
     names, every = history[-1].names, torch.stack([found.values for found in history])
     table, shares = every[-len(sizes) :], every.new_tensor(sizes).unsqueeze(1)

@@ -136,7 +136,7 @@ def _loading(config: Config) -> str:
         'agent = colobus.load("FOLDER")\n'
         "env = agent.make_env()\n"
         "observation, info = env.reset(seed=1)\n"
-        "action = agent.act(observation)\n```" + own * any(map(is_function, named))
+        "action = agent.act(observation)\n```" + (own if any(map(is_function, named)) else "")
     )
 
 
