@@ -156,6 +156,7 @@ def test_what_cannot_be_picked_is_one_line(run: Path) -> None:
         why = "there are: best, last, 10"
         with pytest.raises(ColobusError, match=f"--checkpoint {wanted}: not in .*; {why}$"):
             picked(run, wanted)
+    assert picked(run, f"{10:020}")[0] == 10
     with pytest.raises(ColobusError, match=r"checkpoint best: .* is one already; leave one out"):
         load(path, checkpoint="best")
     said = printed("eval", run, "--checkpoint", "best", "--episodes", 2)

@@ -104,8 +104,8 @@ def read_named(folder: Path, name: str, check: Check) -> tuple[Path, Checkpoint]
     Raises:
         ColobusError: if there is none, or it cannot be used.
     """
-    stem = name.removesuffix(".safetensors").removesuffix(".json")
-    path = file_of(folder, int(stem[:16])) if stem.isdecimal() else Path(name)  # none is longer
+    stem = name.removesuffix(".safetensors").removesuffix(".json")  # no number has 16 digits
+    path = file_of(folder, int(stem.lstrip("0")[:16] or 0)) if stem.isdecimal() else Path(name)
     if path.parent.resolve() != folder.resolve() and path.is_file():
         raise ColobusError(f"--checkpoint {name}: is not in {folder}; name its own run")
     if not path.is_file():
