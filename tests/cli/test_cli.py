@@ -238,7 +238,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     [
         *("train --resume=", "train catch --resume ", "train catch --from ", "train catch --out="),
         *("train catch --resume-or-start --out ", "eval run --checkpoint ", "export run --hub="),
-        *("report run --csv ", "eval ", "report ", "report run "),
+        *("report run --csv ", "eval ", "report ", "report run ", "train catch --env="),
+        *("suite pong --preset ", "train catch --on ray --address ", "train catch --name "),
+        *("train catch --algorithm ", "train catch --track="),
     ],
 )
 def test_an_empty_name_is_refused_and_not_as_if_left_out(
@@ -247,7 +249,7 @@ def test_an_empty_name_is_refused_and_not_as_if_left_out(
     monkeypatch.chdir(tmp_path)
     last = words.split(" ")[-1] or words.split()[-1]
     what = last.rstrip("=") if last.startswith("--") else "''"
-    assert f"colobus: {what} is empty; name a run, " in refused(*words.split(" "))
+    assert f"colobus: {what} is empty; name something, " in refused(*words.split(" "))
     assert list(tmp_path.iterdir()) == []
 
 

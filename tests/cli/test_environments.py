@@ -159,8 +159,9 @@ def test_arguments_of_an_environment_are_settings(tmp_path: Path) -> None:
     assert (games, frame_shape(games)) == (wanted.games, (1, 64))
     env: Any = make_env(games, stack=1)
     assert (env.unwrapped.desc.shape, env.observation_space.shape) == ((8, 8), (64,))
-    doors = ("helpers.gym_toys:Doors", "--env_kwargs", "key=True")  # which it needs
-    assert resolve(ExperimentFlags, "train", doors).experiment.games.env_kwargs == ("key=True",)
+    for given in (("--env_kwargs", "key=True"), ("--env-kwargs=key=True",)):  # which it needs
+        doors = resolve(ExperimentFlags, "train", ("helpers.gym_toys:Doors", *given)).experiment
+        assert doors.games.env_kwargs == ("key=True",)
     read = arguments_of(("a=8x8", "b=false", "c=None", "d=null", "e=[1, 2]", "f=", "g='8'"))
     assert read == {"a": "8x8", "b": False, "c": None, "d": None, "e": [1, 2], "f": "", "g": "8"}
     with pytest.raises(ColobusError, match=r"env_kwargs where=<object.*make_env=lambda"):

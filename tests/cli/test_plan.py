@@ -162,6 +162,7 @@ def test_costs_lie_on_a_line_between_and_beyond_the_sizes() -> None:
         (["dba3c-catch", "--cores", "0"], "--cores 0: must be a whole number"),
         (["dba3c-catch", "--cores", "10000"], "--cores 10000: must be a whole number from 1 to 99"),
         (["dba3c-catch", "--nodes", "4", "--quorum", "4"], "no machine was measured yet"),
+        (["dba3c-catch", "--nodes", "2000"], "--nodes 2000: must be at most 1,024 without --wor"),
         (["dba3c-catch", "--nodes", "4", "--quorum", "5"], "quorum 5 with 4 learner"),
         (["dba3c-catch", "--workers=3", "--quorum=4"], "quorum 4 with 3 learner"),
         (["dba3c-breakout-paper", "--workers", "4", "--quorum", "3"], "no machine was measured"),

@@ -260,7 +260,9 @@ def test_when_the_minutes_are_over_no_game_begins_and_all_go_on_to_their_end(
     file = got.save(tmp_path)
     (read,) = read_evaluations([file])
     assert read.played == f"{count} of 40 games"
-    assert has_evaluation(tmp_path, got.steps, "dba3c", 40, got.seed)  # done, as far as it goes
+    assert has_evaluation(
+        tmp_path, got.steps, "dba3c", got.policy, 40, got.seed
+    )  # done, as far as it goes
     Counting.played = {}
     assert len(evaluate(make_agent(), "dba3c", episodes=4, minutes=1e9).games) == 4
     with pytest.raises(ColobusError, match="minutes 0: must be above 0"):

@@ -228,7 +228,7 @@ def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
 
 def test_which_evaluations_are_there(tmp_path: Path) -> None:
     def has(steps: int, episodes: int, seed: int = 11) -> bool:
-        return has_evaluation(tmp_path, steps, "sticky", episodes, seed)
+        return has_evaluation(tmp_path, steps, "sticky", "greedy", episodes, seed)
 
     assert not has(1_234_567, 2)
     evaluation(TWO, episodes=50).save(tmp_path)  # interrupted

@@ -194,6 +194,9 @@ def test_several_seeds_of_one_run_end_with_a_report(
     assert [one["seed"] for one in data["runs"]] == [4, 5, 6]
     assert (out / "report.html").is_file()
     assert "was begun with other settings" in refused(*words, "3", "--gamma", "0.5")
+    other = refused(*words, "3", "--from", out / "runs" / names[0])
+    assert f"{out / 'runs' / names[0]}: began with new weights, not with those of " in other
+    assert "--no-finish with --seeds 3: " in refused(*words, "3", "--no-finish")
     err = refused("train", "--resume", out / "runs" / names[0], "--seeds", "2")
     assert "give the command that began them again" in err
 

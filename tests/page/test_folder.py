@@ -45,6 +45,15 @@ def test_a_run_says_what_it_is(tmp_path: Path) -> None:
     assert run.learning
 
 
+def test_runs_that_began_with_other_weights_are_a_group_of_their_own(tmp_path: Path) -> None:
+    a, b, c = (make_run(tmp_path / name, rising(5), seed=ord(name)) for name in "abc")
+    config = json.loads((b / "config.json").read_text())
+    config["about"]["from"] = "beginning with the weights of a after 9 steps"
+    (b / "config.json").write_text(json.dumps(config))
+    groups = grouped([read(a), read(b), read(c)])
+    assert [[run.path for run in group] for group in groups] == [[a, c], [b]]
+
+
 @pytest.mark.parametrize("name", ["catch", "dba3c-catch", "gorila-catch", "pong"])
 def test_runs_of_version_0_1_are_read(name: str) -> None:
     run = read(VERSION_0_1 / name)

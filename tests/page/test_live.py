@@ -22,6 +22,8 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+from colobus.cli.interrupts import Interrupted
+from colobus.cli.watch import play
 from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes
@@ -121,6 +123,19 @@ def test_what_a_person_plays_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {RIGHT} == {*found.actions[0].tolist()}
     with pytest.raises(ColobusError, match="start states are for Atari games"):
         LiveGame(Scripted(CATCH), human=True, keep=tmp_path / "more.starts")
+
+
+def test_what_was_kept_is_said_when_the_command_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: Any) -> None:
+        raise Interrupted(130)
+
+    monkeypatch.setattr("colobus.cli.watch.show", stopped)
+    kept = tmp_path / "my own.starts"
+    with pytest.raises(Interrupted):
+        play(["zoo:pong", "--human", "--keep", str(kept)])
+    assert capsys.readouterr().out == f"{kept}: no start states\n"
 
 
 def wait_for(game: LiveGame, holds: Any) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from colobus.cli.display import Printer
 from colobus.cli.interrupts import Interrupted
+from colobus.cli.train import Train
 from colobus.cli.train import finish as at_the_end
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import ColobusError
@@ -131,11 +132,13 @@ def test_what_was_not_evaluated_at_the_end_is_so_by_resuming_it(run: Path) -> No
     assert len(list(run.glob("eval/*.json"))) == 1
     assert (run / "curve.png").is_file()
     assert printed(*words).count("\n") == 1  # once is enough
+    (run / "curve.png").unlink()
+    assert "protocol training" in printed(*words, "--on", "ray", "--device", "cuda")  # not here
     (run / "film.mp4").unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("colobus.evaluation.films.player.record", Mock(side_effect=Interrupted(130)))
         with pytest.raises(Interrupted):
-            at_the_end(run, Printer(), {})
+            at_the_end(run, Printer(), {}, Train())
     printed(*words)
     assert (run / "film.mp4").is_file()
 

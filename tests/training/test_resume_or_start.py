@@ -100,6 +100,21 @@ def test_what_does_not_fit_the_run_is_one_line(run: Path) -> None:
     assert f"--out {run}: is a run of catch, not of dba3c-catch" in err
 
 
+def test_a_run_that_began_with_other_weights_is_another_run(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    err = refused(*words(run, "--from", run))
+    assert f"{run}: began with new weights, not with those of {run}; name another folder" in err
+    with pytest.raises(colobus.ColobusError, match="began with new weights"):
+        colobus.train("catch", run, lr=0.001, from_run=run, resume_or_start=True, **QUIET)
+    new = [*CATCH, "--lr", "0.001", "--resume-or-start", "--steps"]
+    for number, more in ((1, []), (2, ["--from", run]), (1, []), (2, ["--from", run])):
+        steps = 1_000 + 1_000 * (number == 1)
+        assert f"runs/catch-{number}" in printed(*new, steps, *more)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["catch-1", "catch-2"]
+
+
 def test_a_strangers_folder_and_one_that_cannot_be_resumed(run: Path) -> None:
     no_checkpoints(run)
     err = refused("train", "--resume", run)
@@ -161,3 +176,11 @@ def test_processes_ask_for_the_same_cpus_when_the_run_goes_on(
     words = ("--cores", 4, "--steps", 10**6, "--resume-or-start", "--out", tmp_path)
     refused("train", "dba3c-catch", "--on", "ray", "--address", "10.0.0.1:6379", *words)
     assert seen == [4.0]
+
+
+def test_a_checkpoint_that_the_disk_does_not_give_now_is_no_reason_to_begin_anew(run: Path) -> None:
+    for path in (run / "checkpoints").glob("*.json"):
+        path.unlink()
+        path.mkdir()
+    assert "no complete checkpoint in " in refused(*words(run))
+    assert sorted(path.name for path in run.parent.iterdir()) == ["run"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -186,5 +187,5 @@ def make_starts_file(args: Sequence[str]) -> int:
         f"{flags.out}: {written.count} starts of {agent.games.game}, {written.frames.min():,} to "
         f"{written.frames.max():,} frames into their games; sha256 {written.sha256}"
     )
-    printer.line(f"play from them: {program()} eval RUN --starts {flags.out}")
+    printer.line(f"play from them: {program()} eval RUN --starts {quote(str(flags.out))}")
     return 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -134,6 +135,6 @@ def _hub(agent: Agent, source: Path, folder: Path, flags: Export, printer: Print
         printer.line(done.evaluation.lines()[0])
     if flags.film_seconds and not done.film:
         printer.line("no film: the environment has no pictures")
-    printer.line(f"load it again: {program()} eval {folder}")
+    printer.line(f"load it again: {program()} eval {quote(str(folder))}")
     score = done.evaluation.as_dict() if done.evaluation else None
     return {"folder": str(done.folder), "bytes": done.size, "evaluation": score}

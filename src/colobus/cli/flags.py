@@ -197,10 +197,12 @@ def value_of(flag_name: str, args: Sequence[str]) -> str:
 
 def values_of(flag_name: str, args: Sequence[str]) -> tuple[str, ...]:
     """Return the words that follow a flag of several values, up to the next flag."""
-    places = [i for i, word in enumerate(args) if word.replace("_", "-") == flag_name]
-    if not places:
+    names = [word.partition("=")[0].replace("_", "-") for word in args]
+    if flag_name not in names:
         return ()
-    return tuple(takewhile(lambda word: not word.startswith("--"), args[places[-1] + 1 :]))
+    place = len(names) - 1 - names[::-1].index(flag_name)  # the last one counts
+    after = takewhile(lambda word: not word.startswith("--"), args[place + 1 :])
+    return tuple(filter(None, [args[place].partition("=")[2], *after]))
 
 
 def flags_of(kind: Any, flag: Name = flag_of, group: str = "") -> list[str]:

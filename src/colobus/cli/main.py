@@ -20,6 +20,7 @@ import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 
 from colobus import __version__
 from colobus.cli.interrupts import Interrupted, Interrupts
@@ -52,7 +53,7 @@ Distributed deep reinforcement learning that learns Atari games from the screen.
   colobus show pong               print the settings and roles of a run without starting it
   colobus slurm dba3c-pong        write the job of a run for Slurm (--submit: and hand it in)
   colobus bench pong              measure how fast this machine could learn, and how fast it does
-  colobus plan dba3c-pong --nodes 64    say how fast a run would be on a cluster
+  colobus plan dba3c-pong --nodes 64 --costs costs.json    say how fast a cluster would be
   colobus --version
 
 Each command has its own help, such as: colobus train pong --help (--help-all: all flags)
@@ -79,7 +80,10 @@ COMMANDS = {
 }
 """Functions from the words after a command to its exit code."""
 
-NAMING = ("--resume", "--from", "--out", "--checkpoint", "--hub", "--csv")
+NAMING = (
+    *("--resume", "--from", "--out", "--checkpoint", "--hub", "--csv", "--env", "--preset"),
+    *("--algorithm", "--address", "--name", "--track"),
+)
 """Flags that would have no effect if their value was empty."""
 
 
@@ -136,7 +140,7 @@ def _dispatch(args: Sequence[str]) -> int:
     for before, word in pairwise(parts):
         if not word and (before in NAMING or not before.startswith("-")):
             what = before if before in NAMING else "''"
-            raise ColobusError(f"{what} is empty; name a run, file or checkpoint, or leave it out")
+            raise ColobusError(f"{what} is empty; name something, or leave it out")
     module, name = COMMANDS[first].split(":")
     command = getattr(importlib.import_module(module), name)
     try:
@@ -169,7 +173,7 @@ def _meant(word: str) -> str:
     from colobus.runs.folder import is_run
 
     if is_run(Path(word)):
-        return f"to evaluate this run: {program()} eval {word}"
+        return f"to evaluate this run: {program()} eval {quote(word)}"
     try:
         preset(word)
     except ColobusError:

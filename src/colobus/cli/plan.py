@@ -31,6 +31,7 @@ from colobus.core.types import AlgorithmState, Batch, Trajectory, Update, Versio
 from colobus.experiment.autoscale import CHOSEN
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape, flag
+from colobus.experiment.shape import MOST
 from colobus.nets.network import Network
 from colobus.report.format import Table
 from colobus.roles.actor import Actor, ActorSettings
@@ -108,6 +109,8 @@ def main(args: Sequence[str]) -> int:
     if shape.workers or not told:
         words += ["--cores", cores] if cores else []
     if shape.workers and not workers:
+        if nodes > MOST:
+            raise ColobusError(f"--nodes {nodes}: must be at most {MOST:,} without --workers")
         words += ["--workers", str(nodes)]
         quorum = quorum or str(shape.quorum if shape.quorum <= nodes else 0)
     wanted = resolve(Plan, "plan", [*words, *([f"--quorum={quorum}"] if quorum else [])])

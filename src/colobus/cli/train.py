@@ -94,7 +94,9 @@ def main(args: Sequence[str]) -> int:
         if wanted.flags.seeds > 1:
             return train_seeds(wanted, printer)
         either, name, own = wanted.flags.resume_or_start, wanted.name, called(wanted)
-        usual = last_like(own, wanted.experiment) if either else free_folder(own)
+        usual = (
+            last_like(own, wanted.experiment, wanted.flags.from_) if either else free_folder(own)
+        )
         folder = wanted.flags.out or usual
         resumed = folder if either and may_go_on(folder, printer.line) else None
     if resumed is not None:
@@ -104,6 +106,8 @@ def main(args: Sequence[str]) -> int:
             raise ColobusError(
                 f"--out {folder}: is a run of {config.name}, not of {name}; name another folder"
             )
+        if either:
+            config.check_begun(folder, wanted.flags.from_)
         found = resolve_again(Train, "train", args, config.experiment, either)
         wanted = found._replace(flags=wanted.flags) if either else found  # with CPUs by --cores
         folder, name = resumed, config.name
@@ -127,7 +131,7 @@ def main(args: Sequence[str]) -> int:
         printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
         told: dict[str, Any] = {"folder": str(folder), "stopped": "before"}
         if flags.finish and not (folder / CURVE).exists():  # it was stopped there
-            finish(folder, printer, told, flags.devices.device)
+            finish(folder, printer, told, flags)
         if flags.json:
             print_json(told)
         return 0
@@ -164,9 +168,21 @@ def train_seeds(wanted: Wanted, printer: Printer) -> int:
     place(flags.devices, on_ray=flags.on == "ray")
     if wanted.note:
         printer.line(wanted.note)
-    folder = flags.out or Path("runs") / f"{slug(called(wanted))}-seeds"
+    if not flags.finish:
+        raise ColobusError(f"--no-finish with --seeds {flags.seeds}: the table is of their games")
+    usual = Path("runs") / f"{slug(called(wanted))}-seeds"
     base, first = wanted.experiment, wanted.experiment.seed
-    suite = Suite(folder, (game,), flags.seeds, base, wanted.name, "training", FINAL_GAMES, first)
+    suite = Suite(
+        folder=flags.out or usual,
+        games=(game,),
+        seeds=flags.seeds,
+        base=base,
+        preset=wanted.name,
+        protocol="training",
+        episodes=FINAL_GAMES,
+        first=first,
+        source=flags.from_,
+    )
     if flags.from_:
         how["weights"] = read_weights(flags.from_, printer.line)
     return run_suite(suite, flags.json, report=True, **how)
@@ -223,8 +239,7 @@ def _end(
         printer.line(how_it_went(status))
         if wanted.flags.finish:
             try:
-                here = "cpu" if wanted.flags.on == "ray" else wanted.flags.devices.device
-                finish(folder, printer, summary, here)
+                finish(folder, printer, summary, wanted.flags)
             except KeyboardInterrupt:
                 stopped = True
                 printer.line("stopped; training was over and is saved")
@@ -280,7 +295,7 @@ def _learn(
     return result
 
 
-def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str = "cpu") -> None:
+def finish(folder: Path, printer: Printer, summary: dict[str, Any], flags: Train) -> None:
     """Evaluate, film and draw; add each to the summary when it is there."""
     from colobus.evaluation.agent import load
     from colobus.evaluation.evaluator import evaluate
@@ -288,6 +303,7 @@ def finish(folder: Path, printer: Printer, summary: dict[str, Any], device: str 
     from colobus.report.plots import draw_curve
 
     (folder / CURVE).unlink(missing_ok=True)  # drawn last: without it a resume does all of this
+    device = "cpu" if flags.on == "ray" else flags.devices.device  # Ray's GPUs may be elsewhere
     agent = load(folder, device=device, log=printer.line)
     with printer.progress(f"playing {FINAL_GAMES} games", "games") as progress:
         evaluation = evaluate(agent, "training", FINAL_GAMES, progress=progress)

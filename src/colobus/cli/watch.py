@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -126,8 +127,9 @@ def play(args: Sequence[str]) -> int:
         show(server, flags, partial(make_play_app, game))
     finally:
         game.close()
-    if flags.keep and game.kept:
-        again = f"; play from them: {program()} eval RUN --starts {flags.keep}"
-        some = f"{flags.keep}: {game.kept.count} start states{again}"
-        sys.stdout.write((some if game.kept.count else f"{flags.keep}: no start states") + "\n")
+        if flags.keep and game.kept:  # Ctrl-C, the only end there is, goes on as an error
+            again = f"; play from them: {program()} eval RUN --starts {quote(str(flags.keep))}"
+            some = f"{flags.keep}: {game.kept.count} start states{again}"
+            some = some if game.kept.count else f"{flags.keep}: no start states"
+            sys.stdout.write(some + "\n")
     return 0

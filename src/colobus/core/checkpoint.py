@@ -154,6 +154,7 @@ def read_checkpoint(path: Path, check: Check | None = None) -> Checkpoint:
     """Read the checkpoint whose tensors are at ``path``.
 
     Raises:
+        CannotRead: if the disk does not give it, or it does not fit into the memory.
         ColobusError: if it is incomplete, damaged or of another format, or ``check`` refuses it;
             the message says which.
     """
@@ -161,9 +162,9 @@ def read_checkpoint(path: Path, check: Check | None = None) -> Checkpoint:
     try:
         tensors = load(_read_tensors(path, about))
     except OSError as error:
-        raise ColobusError(f"checkpoint {path.name} cannot be read: {error.strerror}") from None
+        raise CannotRead(f"checkpoint {path.name} cannot be read: {error.strerror}") from None
     except MemoryError:
-        raise ColobusError(f"checkpoint {path.name} does not fit into the memory") from None
+        raise CannotRead(f"checkpoint {path.name} does not fit into the memory") from None
     except (SafetensorError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise ColobusError(f"checkpoint {path.name} cannot be read: {error}") from None
     checkpoint = Checkpoint(about.order, about.steps, tensors, about.counters, about.run)
@@ -290,18 +291,20 @@ def newest_checkpoint(
         check: one that it refuses is passed over too.
 
     Raises:
+        CannotRead: if there is none, but one that the disk does not give now.
         ColobusError: if there is none.
     """
-    passed_over: list[str] = []
+    passed_over: list[ColobusError] = []
     for path in by_age(folder):
         try:
             checkpoint = read_checkpoint(path, check)
         except ColobusError as error:
-            passed_over.append(str(error))
+            passed_over.append(error)
         else:
-            return path, checkpoint, [f"{line}; using the one before" for line in passed_over]
-    why = "; ".join(passed_over) or "there is none"
-    raise ColobusError(f"no complete checkpoint in {folder}: {why}")
+            return path, checkpoint, [f"{error}; using the one before" for error in passed_over]
+    why = "; ".join(map(str, passed_over)) or "there is none"
+    kind = next((type(e) for e in passed_over if isinstance(e, CannotRead)), ColobusError)
+    raise kind(f"no complete checkpoint in {folder}: {why}")
 
 
 def forget_old(

@@ -167,7 +167,7 @@ def arguments_of(words: Sequence[str]) -> dict[str, Any]:
             raise ColobusError(f"--env-kwargs {word}: write name=value, such as size=8")
         found[name] = value
         for reads in (ast.literal_eval, json.loads):
-            with suppress(ValueError, SyntaxError, RecursionError):
+            with suppress(ValueError, TypeError, SyntaxError, RecursionError):
                 found[name] = reads(value)
     return found
 

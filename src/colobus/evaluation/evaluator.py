@@ -213,7 +213,9 @@ class _VectorPlayer(_Player):
 
     def _play(self, games: Games, stop: threading.Event) -> None:
         observed = FrameStack(self.agent.stack, games.reset())
-        guard = StuckGuard(self.stuck, games.action_names, games.count)
+        guard = StuckGuard(
+            None if self.agent.net.masks else self.stuck, games.action_names, games.count
+        )
         state = self.agent.initial_state(games.count)
         while np.any(self._finished < self._quotas) and not stop.is_set():
             actions, state = self.agent.act(observed.stacks, self.policy, self.random, state=state)

@@ -201,7 +201,9 @@ class _EvaluationJob:
 
     def is_done(self, steps: int) -> bool:
         """Return whether the run's folder has the result for the checkpoint after these steps."""
-        return has_evaluation(self._run, steps, PROTOCOL.name, PROTOCOL.episodes, SEED)
+        return has_evaluation(
+            self._run, steps, PROTOCOL.name, str(PROTOCOL.policy), PROTOCOL.episodes, SEED
+        )
 
     def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
         """Do the job, calling ``check_run`` often; return its results and the file."""

@@ -7,6 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
+from colobus.envs.make import is_atari
 from colobus.evaluation.scores import Published, compare, normalised, published
 from colobus.report import plots
 from colobus.report.format import DASH, Block, Figure, Heading, Table, Text
@@ -52,9 +53,10 @@ def beside_public(results: Results) -> list[Block]:
         return []
     methods = {curve.method for game in results.games for curve in public_curves(game)}
     sources = sorted({SOURCES[method.partition(":")[0]] for method in methods})
-    easier = sum(run.settings.get("games.sticky", 0) == 0 for run in results.runs)
+    runs = [run for run in results.runs if is_atari(run.game)]
+    easier = sum(run.settings.get("games.sticky", 0) == 0 for run in runs)
     said = (
-        f"{REMARK} {easier} of the {count(len(results.runs), 'run')} of this report learned "
+        f"{REMARK} {easier} of the {count(len(runs), 'run')} of this report learned "
         f"without sticky actions. Sources: {'; '.join(sources)}."
     )
     return [Heading("Public curves at the same frames"), Text(said), *blocks]

@@ -130,7 +130,8 @@ def _summary(results: Results) -> list[Block]:
     rows = []
     for game in results.games:
         for one in results.of(game):
-            first, share, seconds = one.results[0], one.human_normalised, one.seconds
+            games = sorted({each.games for each in one.results if each.games is not None})
+            share, seconds = one.human_normalised, one.seconds
             rows.append(
                 {
                     "game": game,
@@ -144,7 +145,7 @@ def _summary(results: Results) -> list[Block]:
                     "human-normalised>": "" if share is None else f"{share:.1f} %",
                     "frames>": f"{one.frames / 1e6:.3g} M",
                     "minutes>": "" if seconds is None else f"{seconds / 60:.1f}",
-                    "games a run>": "" if first.games is None else str(first.games),
+                    "games a run>": " to ".join(map(str, games[:1] + games[1:][-1:])),
                 }
             )
     scored = {(one.group, one.game) for one in results.all}

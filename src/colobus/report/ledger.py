@@ -22,7 +22,7 @@ from colobus.core.errors import ColobusError, nearest
 from colobus.core.fields import hints_of, read
 from colobus.core.files import read_lines
 from colobus.core.timing import clock
-from colobus.envs.make import is_atari, known_games, parse_game
+from colobus.envs.make import UnknownGame, is_atari, known_games, parse_game
 from colobus.evaluation.protocols import Evaluation, find_protocol
 from colobus.evaluation.scores import COLUMNS, DECIDES, HARDLY_ABOVE, published, scores
 from colobus.experiment.check import check
@@ -49,6 +49,7 @@ class Suite:
     protocol: str
     episodes: int
     first: int = 1  # seed
+    source: str = ""  # of the weights that the runs begin with; "" for new ones
 
     @property
     def pairs(self) -> list[tuple[str, int]]:
@@ -61,6 +62,7 @@ class Suite:
         """Hash of everything that must be equal in one ledger: all but games and seeds."""
         same = dataclasses.asdict(self.experiment("", 0))
         data = [type(self.base.algorithm).__name__, same, self.protocol, self.episodes]
+        data += [self.source] if self.source else []
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -88,7 +90,11 @@ class Suite:
             experiment, folder = self.experiment(game, seed), self.run(game, seed)
             check(experiment)
             protocol.settings(experiment.games)
-            if is_run(folder) and read_config(folder).experiment != experiment:
+            if not is_run(folder):
+                continue
+            config = read_config(folder)
+            config.check_begun(folder, self.source)
+            if config.experiment != experiment:
                 raise ColobusError(
                     f"{folder} was begun with other settings; give those, or another --out"
                 )
@@ -108,10 +114,10 @@ def parse_games(words: str) -> tuple[str, ...]:
             continue
         try:
             name = parse_game(word)
-        except ColobusError:
+        except UnknownGame:
             unknown.append(f"{word!r} ({nearest(word.lower(), known_games())})")
             continue
-        if name.note:
+        if name.sticky is not None:
             raise ColobusError(
                 f"{name.note}; a suite has the same settings for all games: write {name.game}"
             )

@@ -54,7 +54,7 @@ def how_measured(results: Results) -> list[Block]:
 def protocol_line(result: RunScore) -> str:
     """Return how the games of a result were played, in one line."""
     if result.evaluation is None:
-        return f"mean of the last 50 {TRAINING_GAMES}"
+        return f"mean of the last {result.games} {TRAINING_GAMES}"
     about, games = result.evaluation.about, played(result)
     parts = [
         f"{result.protocol}: {result.evaluation.played}",
@@ -75,7 +75,7 @@ def protocol_line(result: RunScore) -> str:
 
 def differences_in_play(results: Sequence[RunScore]) -> list[str]:
     """Return what differs in how the games of results were played, in words."""
-    settings = [played(one) for one in results]
+    settings = [own for own in map(played, results) if is_atari(own.game)]
     found = [
         f"{word} {' or '.join(sorted({f'{getattr(one, name):,}' for one in settings}))}"
         for name, word in DECISIVE.items()

@@ -61,7 +61,7 @@ class RunScore:
     @property
     def frames(self) -> int:
         """Emulator frames of training; steps where there is no emulator."""
-        return self.steps * (self.run.frame_skip if is_atari(self.game) else 1)
+        return self.steps * (self.run.frame_skip if is_atari(self.run.game) else 1)
 
     @property
     def human_normalised(self) -> float | None:

@@ -29,6 +29,9 @@ HELD_AFTER_IN_1 = 2_000
 """Steps without a reward after which every actor of version 0.1 held its random numbers."""
 
 
+BEGUN = "beginning with the weights of "
+
+
 class Config(NamedTuple):
     """What a run's folder says about it."""
 
@@ -36,6 +39,19 @@ class Config(NamedTuple):
     experiment: Experiment
     actions: int
     about: dict[str, Any]  # number of the run, versions, commit, machine
+
+    def check_begun(self, folder: Path, source: str) -> None:
+        """Raise ColobusError if the run did not begin with the weights of ``source``."""
+        if (began := self.source) != source:
+            raise ColobusError(
+                f"{folder}: began with {f'the weights of {began}' if began else 'new weights'}, "
+                f"not with {f'those of {source}' if source else 'new ones'}; name another folder"
+            )
+
+    @property
+    def source(self) -> str:
+        """Which weights the run began with, as the user named them; "" for new ones."""
+        return str(self.about.get("from", "")).removeprefix(BEGUN).rpartition(" after ")[0]
 
 
 @dataclass(frozen=True)

@@ -263,4 +263,5 @@ def find_files(source: str | Path) -> tuple[Path, Path | None]:
         if os.path.isfile(path):
             raise ColobusError(f"{str(path)!r} is a file; name the run's folder, {path.parent}")
         return path, None
-    return (path.parent if path.name == MODEL else path.parent.parent), path
+    above = Path(os.path.normpath(path.parent / ".."))  # also of a file's name alone
+    return (path.parent if path.name == MODEL else above), path

@@ -20,8 +20,9 @@ DEPTH = 3
 ROWS, FEWEST = 12_000, 120
 """Rows that are kept of all runs together at least, and of each."""
 
-SAME_AGENT = ("seed", "stop.", "tracker.", "sidecars.")
-"""Settings in which the seeds of one group may differ: they do not change what is learned."""
+SAME_AGENT = ("seed", "stop.", "tracker.", "sidecars.", "beside.")
+"""Settings in which the seeds of one group may differ: they do not change what is learned.
+Version 0.1 said "beside" for the sidecars."""
 
 
 class Runs:

@@ -131,9 +131,13 @@ class RunFolder:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings by ``group.name``, those outside of a group by their name alone."""
+        """All settings by ``group.name``, those outside of a group by their name alone.
+
+        What a run began with, if not with new weights, is one of them.
+        """
         other = ("about", "format", "actions", "name")
-        return flat({k: v for k, v in self.config.items() if k not in other})
+        kept = {k: v for k, v in self.config.items() if k not in other}
+        return flat(kept | {k: v for k, v in self.about.items() if k == "from"})
 
     @property
     def game(self) -> str:
@@ -357,13 +361,15 @@ def write_new(path: Path, data: bytes) -> Path:
     return free
 
 
-def has_evaluation(folder: Path, steps: int, protocol: str, episodes: int, seed: int) -> bool:
+def has_evaluation(
+    folder: Path, steps: int, protocol: str, policy: str, episodes: int, seed: int
+) -> bool:
     """Return whether there is a complete evaluation of at least so many games after these steps.
 
     In version 0.1 the names had steps and protocol only.
     """
     if (folder / EVALUATIONS / f"{steps}-{protocol}.json").exists():
         return True
-    form = re.compile(rf"{steps}-{re.escape(protocol)}-(\d+)-[a-z]+-seed{seed}(-\d+)?\.json")
+    form = re.compile(rf"{steps}-{re.escape(protocol)}-(\d+)-{policy}-seed{seed}(-\d+)?\.json")
     found = [form.fullmatch(path.name) for path in (folder / EVALUATIONS).glob(f"{steps}-*.json")]
     return any(int(match[1]) >= episodes for match in found if match)

@@ -157,7 +157,11 @@ def train(
     if cores is not None:
         experiment, cluster = _on_cores(experiment, cluster, begun.base, cores, gpu)
     if resume is None:
-        usual = last_like(begun.name, experiment) if resume_or_start else free_folder(begun.name)
+        usual = (
+            last_like(begun.name, experiment, begun.source)
+            if resume_or_start
+            else free_folder(begun.name)
+        )
         begun = replace(begun, folder=usual if out is None else Path(out))
         if resume_or_start and may_go_on(begun.folder, log):
             begun = _again(begun, what, make_env)
@@ -204,6 +208,11 @@ class _Begun:
     folder: Path = Path()  # "." while that is not settled
     config: Config | None = None  # of the run that goes on
     weights: Weights | None = None  # that a new run begins with, instead of new ones
+
+    @property
+    def source(self) -> str:
+        """As in `Config.source`."""
+        return self.weights.said if self.weights else ""
 
 
 def _resumed(folder: Path, make_env: MakeEnv | None) -> _Begun:
@@ -252,6 +261,8 @@ def _again(new: _Begun, what: str | Experiment | None, make_env: MakeEnv | None)
     found = _resumed(new.folder, make_env)
     if found.name != new.name and make_env is None:
         raise ColobusError(f"out {new.folder}: is a run of {found.name}, not of {new.name}")
+    if found.config is not None:
+        found.config.check_begun(new.folder, new.source)
     return replace(found, base=new.base) if isinstance(what, Experiment) else found
 
 

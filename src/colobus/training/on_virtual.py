@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,7 @@ def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
     Raises:
         ColobusError: if there is no such file, or of another run; names the command.
     """
-    measure = f"measure it: {program()} bench {name} --costs {file or 'costs.json'}"
+    measure = f"measure it: {program()} bench {name} --costs {quote(file or 'costs.json')}"
     if "=" in file and not file.endswith(".json"):
         return said_costs(file)
     if not file:

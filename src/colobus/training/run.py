@@ -277,7 +277,8 @@ class Run:
         with suppress(Lost):
             if news["kind"] == "evaluation":
                 mean, steps, version = news["mean"], news["steps"], news["version"]
-                if tracker.evaluated(mean, steps, version):
+                whole = news["games"] >= news["asked"]
+                if tracker.evaluated(mean, steps, version) and whole:
                     self._good_enough.set()
 
     def _look(self, tracker: Tracker, saver: Saver, runtime: Runtime) -> None:

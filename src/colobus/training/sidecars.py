@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from colobus.core.checkpoint import by_age, is_there, list_checkpoints, read_about
@@ -99,13 +100,13 @@ class SidecarProcesses:
         if not list_checkpoints(self.run / CHECKPOINTS):
             return []
         if self.wanted.every and self._ended:
-            again = f"{program()} follow {self.run} --once --every"
+            again = f"{program()} follow {quote(str(self.run))} --once --every"
             only = "" if len(self._ended) > 1 else f" {ONLY[self._ended[0].name]}"
             return [f"checkpoints that were not evaluated or filmed yet are by: {again}{only}"]
         why = "there was no checkpoint" if self._none else "it was not done with one"
         return [
             f"the {child.name} has nothing to show: {why} before the end of the run; for the last "
-            f"checkpoint: {program()} follow {self.run} --once {ONLY[child.name]}"
+            f"checkpoint: {program()} follow {quote(str(self.run))} --once {ONLY[child.name]}"
             for child in self._ended
             if not (child.results or child.told)
         ]

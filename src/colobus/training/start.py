@@ -17,7 +17,7 @@ import torch
 
 from colobus.core.checkpoint import Check, Checkpoint, list_checkpoints, newest_checkpoint
 from colobus.core.errors import ColobusError, GameFailed, nearest
-from colobus.core.files import locked
+from colobus.core.files import CannotRead, locked
 from colobus.core.seeding import game_seeds, sequence
 from colobus.core.types import START, AlgorithmState, Frames, Origin, State, Version
 from colobus.envs.api import Games, close
@@ -274,16 +274,18 @@ def _play_randomly(
     return np.concatenate(frames)
 
 
-def last_like(name: str, experiment: Experiment) -> Path:
+def last_like(name: str, experiment: Experiment, source: str = "") -> Path:
     """Return the last of runs/NAME-1, NAME-2 … with these settings, or the first that is free.
 
-    The stop rule and what is written may differ.
+    The stop rule and what is written may differ. ``source`` is as in `Config.source`.
     """
     free = free_folder(name)
     for number in range(int(free.name.rpartition("-")[2]) - 1, 0, -1):
         folder = free.with_name(f"{slug(name)}-{number}")
         with suppress(ColobusError):
-            if not differing_for_good(experiment, read_config(folder, given=("game",)).experiment):
+            config = read_config(folder, given=("game",))
+            like = not differing_for_good(experiment, config.experiment)
+            if like and config.source == source:
                 return folder
     return free
 
@@ -295,11 +297,16 @@ def may_go_on(folder: Path, log: Callable[[str], None]) -> bool:
     deleted, and a folder with anything that no run writes is left alone.
 
     Raises:
-        ColobusError: if the folder is in use, or cannot be renamed.
+        ColobusError: if the folder is in use, cannot be renamed, or has a checkpoint that the disk
+            does not give now.
     """
-    with suppress(ColobusError):
+    try:
         newest_checkpoint(folder / CHECKPOINTS)
         return True
+    except CannotRead:
+        raise
+    except ColobusError:
+        pass
     found = {path.name for path in folder.glob("*")} - BESIDE
     if CONFIG in found or (found and found <= OWN):
         try:

@@ -14,7 +14,7 @@ from colobus.envs.make import action_names, is_atari
 from colobus.experiment.check import differing
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
-from colobus.runs.config import Config, check_of, read_config
+from colobus.runs.config import BEGUN, Config, check_of, read_config
 from colobus.runs.exported import unpacked
 from colobus.runs.folder import find_files
 
@@ -70,7 +70,7 @@ class Weights:
         """Return what the parameters of a run are, of which others than the weights are new."""
         found = self.checkpoint.playing()
         new = [name for name, values in parameters.items() if found.get(name) is not values]
-        said = f"beginning with the weights of {self.said} after {self.checkpoint.steps:,} steps"
+        said = f"{BEGUN}{self.said} after {self.checkpoint.steps:,} steps"
         return f"{said}; new: {', '.join(new)}" if new else said
 
 

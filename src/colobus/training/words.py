@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -207,6 +208,9 @@ def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> st
         return f"{minutes:.1f} minutes of {rule.minutes:g}"
     if rule.until_score is not None and len(recent) == WINDOW and score >= rule.until_score:
         return f"score {score:.2f} of {rule.until_score:g}"
+    _, evaluated = checkpoint.counters.get("evaluated") or (0, -math.inf)
+    if rule.is_met_by(evaluated):
+        return f"evaluated score {evaluated:.2f} of {rule.until_evaluated:g}"
     return ""
 
 

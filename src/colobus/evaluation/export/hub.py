@@ -64,9 +64,9 @@ def model_card(
     game, algorithm = config.experiment.games.game, algorithm_name(config.experiment)
     parts = [
         metadata_of(game, algorithm, evaluation),
-        f"# {game}, learned by {algorithm.upper()}",
-        f"This agent plays {game}. It was trained for {agent.checkpoint.steps:,} steps (decisions) "
-        f"with Colobus {plain(str(config.about.get('colobus', __version__)))}"
+        f"# {plain(game)}, learned by {algorithm.upper()}",
+        f"This agent plays {plain(game)}. It was trained for {agent.checkpoint.steps:,} steps "
+        f"(decisions) with Colobus {plain(str(config.about.get('colobus', __version__)))}"
         f"{_learned_in(agent)}.",
     ]
     if film:
@@ -159,7 +159,7 @@ def _settings(config: Config) -> str:
         for field in dataclasses.fields(part):
             value = getattr(part, field.name)
             if group == "games" or value != field.default:
-                rows.append(f"| {group} | {field.name} | {json.dumps(value)} |")
+                rows.append(f"| {group} | {field.name} | {plain(json.dumps(value))} |")
     rows.append(f"| | seed | {config.experiment.seed} |")
     head = ["| group | setting | value |", "|---|---|---|"]
     said = f"Settings that differ from the defaults of Colobus {__version__}, and all of the game:"

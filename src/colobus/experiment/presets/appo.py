@@ -84,17 +84,23 @@ def for_catch(algorithm: APPO, lr: float, reuse: ReuseSettings = ONCE) -> Experi
     return replace(CATCH, algorithm=short, reuse=reuse)
 
 
+CATCH_DARK = replace(
+    CATCH,
+    games=replace(CATCH.games, game="catch-dark"),
+    network=replace(CATCH.network, recurrent="lstm"),
+)
+
+CATCH_PAIR = replace(CATCH, games=replace(CATCH.games, game="catch-pair"))
+
 PRESETS: dict[str, Experiment] = {
     "pong": PONG,
     "ppo-pong": PONG,
     "catch": CATCH,
     "ppo-catch": CATCH,
-    "catch-dark": replace(
-        CATCH,
-        games=replace(CATCH.games, game="catch-dark"),
-        network=replace(CATCH.network, recurrent="lstm"),
-    ),
-    "catch-pair": replace(CATCH, games=replace(CATCH.games, game="catch-pair")),
+    "catch-dark": CATCH_DARK,
+    "ppo-catch-dark": CATCH_DARK,
+    "catch-pair": CATCH_PAIR,
+    "ppo-catch-pair": CATCH_PAIR,
     "impala-pong": Experiment(algorithm=SMALL_IMPALA, shape=SHORT, stop=PONG_STOP),
     "appo-pong": Experiment(algorithm=SMALL_APPO, reuse=MIXED, stop=PONG_STOP),
     "impact-pong": Experiment(algorithm=SMALL_IMPACT, shape=SHORT, reuse=CIRCULAR, stop=PONG_STOP),

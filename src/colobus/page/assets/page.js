@@ -6,6 +6,7 @@ import * as panels from "./panels.js";
 
 const WAIT = 400; // milliseconds between an answer and the next question
 const GENTLE = 8; // times as long as the last answer took, if that is longer
+const MOST = 200; // metrics that are asked for, as many as the server gives
 const FEW = 12; // up to so many runs are drawn with all their charts from the start
 
 const FIRST = ["policy_loss", "value_loss", "td_error", "entropy", "kl", "explained_variance", "gradient_norm", "learning_rate"];
@@ -83,7 +84,7 @@ function take(found) {
   state.groups = new Map(found.groups);
   for (const [group] of found.groups) placeOf("groups", group);
   for (const id of found.ids) placeOf("runs", id);
-  for (const run of found.runs) state.runs.set(run.id, run);
+  for (const run of found.runs) state.runs.set(run.id, { ...run, written: run.age === null ? null : Date.now() / 1000 - run.age });
   found.ids.forEach((id, i) => state.runs.has(id) && (state.runs.get(id).name = found.names[i]));
   for (const id of state.runs.keys()) if (!found.ids.includes(id)) state.runs.delete(id);
   if (changed || !charts.size) draw();
@@ -168,7 +169,7 @@ function drawCharts(runs) {
   byId("about-score").textContent = `training games, mean of the last 50${byGroup() ? "; line: mean of seeds, band: lowest to highest" : ""}${runs.some((run) => run.evaluations.length) ? "; circles: evaluations with 95 % intervals" : ""}`;
   const there = new Set(runs.flatMap((run) => run.columns));
   const wanted = [...there].filter((name) => !HIDDEN.test(name));
-  const asked = state.ids.length <= FEW || openLearning ? wanted : wanted.filter((name) => SPEED.includes(name));
+  const asked = (state.ids.length <= FEW || openLearning ? wanted : wanted.filter((name) => SPEED.includes(name))).slice(0, MOST);
   const [speed, learning] = [["steps_per_second", ...SPEED.slice(1).filter((name) => there.has(name))], asked.filter((name) => !SPEED.includes(name))];
   learning.sort((a, b) => (FIRST.indexOf(a) + 1 || 99) - (FIRST.indexOf(b) + 1 || 99) || a.localeCompare(b));
   for (const [names, part] of [[speed, "speed"], [learning, "learning"]]) {
@@ -287,6 +288,7 @@ function begin() {
   document.addEventListener("visibilitychange", () => document.hidden || ask());
   zoom.changed = () => (show("unzoom", zoom.range !== null), draw());
   byId("unzoom").addEventListener("click", () => ((zoom.range = null), zoom.changed()));
+  setInterval(() => document.hidden || panels.cards(picked(), colourOf), 60000); // “2 s ago” gets older
   ask();
 }
 

@@ -22,7 +22,7 @@ export function speedOf(run) {
 }
 
 function status(run) {
-  return run.learning ? make("span", { class: "live" }, "learning") : make("span", { class: "quiet" }, ago(run.age));
+  return run.learning ? make("span", { class: "live" }, "learning") : make("span", { class: "quiet" }, ago(run.written === null ? null : Date.now() / 1000 - run.written));
 }
 
 function card(run, colour) {

@@ -96,6 +96,7 @@ async function begin() {
   byId("state").textContent = `learned from ${steps(about.steps)} steps, ${about.policy}`;
   if (show("who", about.human)) {
     show("help", true);
+    tell(); // the page may have been loaded again while a person played
     addEventListener("keydown", down);
     addEventListener("keyup", up);
     addEventListener("blur", () => (pressed.size ? (pressed.clear(), tell()) : null));
