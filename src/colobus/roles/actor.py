@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from colobus.algorithms.api import Algorithm
-from colobus.algorithms.exploration import Explored, Lasting, Player
+from colobus.algorithms.exploration import Lasting, Player
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.timing import Clock, now
 from colobus.core.types import Bools, Episode, Floats, Frames, Ints, State, Trajectory, Version
@@ -30,63 +30,45 @@ from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
 from colobus.runtime.system import ACTORS
 
 
-class Rollout:
-    """``T`` steps of ``B`` games, filled one step after the other.
+class Rollout(NamedTuple):
+    """``T`` steps of ``B`` games, filled one step after the other: fields of a `Trajectory`."""
 
-    Args:
-        frames: [B, K, H, W], the observation before the first step.
-        ages: int64[B], steps since each game's first observation.
-        length: T.
-    """
+    frames: Frames
+    ages: Ints
+    actions: Ints
+    rewards: Floats
+    terminated: Bools
+    truncated: Bools
+    mask: Bools
 
-    def __init__(self, frames: Frames, ages: Ints, length: int) -> None:
-        count, self._depth = frames.shape[:2]
-        self.frames: Frames = np.empty(
-            (count, length + self._depth, *frames.shape[2:]), frames.dtype
+    @classmethod
+    def begun(cls, frames: Frames, ages: Ints, length: int) -> Rollout:
+        """Return one of ``length`` steps (T), none of which was played.
+
+        Args:
+            frames: [B, K, H, W], the observation before the first step.
+            ages: int64[B], steps since each game's first observation.
+            length: T.
+        """
+        count, depth = frames.shape[:2]
+        of_steps = (count, length)
+        rollout = cls(
+            np.empty((count, length + depth, *frames.shape[2:]), frames.dtype),
+            np.empty((count, length + 1), dtype=np.int64),
+            np.empty(of_steps, dtype=np.int64),
+            np.empty(of_steps, dtype=np.float32),
+            *(np.empty(of_steps, dtype=np.bool_) for _ in range(3)),
         )
-        self.frames[:, : self._depth] = frames
-        self.ages: Ints = np.empty((count, length + 1), dtype=np.int64)
-        self.ages[:, 0] = ages
-        self.actions: Ints = np.empty((count, length), dtype=np.int64)
-        self.rewards: Floats = np.empty((count, length), dtype=np.float32)
-        self._terminated: Bools = np.empty((count, length), dtype=np.bool_)
-        self._truncated, self._forced = (np.empty_like(self._terminated) for _ in range(2))
+        rollout.frames[:, :depth], rollout.ages[:, 0] = frames, ages
+        return rollout
 
     def add(self, t: int, actions: Ints, step: Step) -> None:
         """Write down step ``t``: the actions that were chosen int64[B], and what came of them."""
-        self.frames[:, t + self._depth] = step.frames
+        self.frames[:, t - self.actions.shape[1]] = step.frames  # those before it are at the front
         self.actions[:, t], self.rewards[:, t] = actions, step.rewards
-        self._terminated[:, t], self._truncated[:, t] = step.terminated, step.truncated
-        self._forced[:, t] = step.forced
+        self.terminated[:, t], self.truncated[:, t] = step.terminated, step.truncated
+        self.mask[:, t] = ~(step.forced | step.truncated)
         self.ages[:, t + 1] = np.where(step.over, 0, self.ages[:, t] + 1)
-
-    def trajectory(
-        self, actor: int, round: int, version: Version, explored: Explored, state: Floats
-    ) -> Trajectory:
-        """Return the trajectory; the arrays are not copied.
-
-        Args:
-            actor: index of the actor.
-            round: trajectories that it had sent before.
-            version: of the parameters that chose the actions.
-            explored: what the exploration says about the actions.
-            state: float32[B, S], recurrent state before the first step.
-        """
-        return Trajectory(
-            actor=actor,
-            round=round,
-            version=version,
-            frames=self.frames,
-            ages=self.ages,
-            actions=self.actions,
-            rewards=self.rewards,
-            terminated=self._terminated,
-            truncated=self._truncated,
-            mask=~(self._forced | self._truncated),
-            log_probs=explored.log_probs.numpy(),
-            independent=explored.independent,
-            state=state,
-        )
 
 
 SAVE_SECONDS = 5.0
@@ -300,7 +282,7 @@ class Actor:
         assert self._games is not None
         length, clock = self.settings.length, self.clock
         games, policy = self._games, self.policy
-        rollout = Rollout(self._frames, self._ages, length)
+        rollout = Rollout.begun(self._frames, self._ages, length)
         all_scores: list[torch.Tensor] = []
         finished: list[Episode] = []
         state, before = self._state, as_array(self._state, games.count)
@@ -326,8 +308,9 @@ class Actor:
         with clock("act"):
             actions, rewards = torch.from_numpy(rollout.actions), rollout.rewards
             explored = self._exploration.end(torch.stack(all_scores, dim=1), actions, rewards)
-        index = self.settings.index
-        return rollout.trajectory(index, self._round, version, explored, before), finished
+        log_probs = explored.log_probs.numpy()
+        about = (self.settings.index, self._round, version)
+        return Trajectory(*about, *rollout, log_probs, explored.independent, before), finished
 
     def _begin_rollout(self, version: Version) -> None:
         """Tell the exploration that a rollout begins.
