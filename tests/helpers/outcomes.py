@@ -14,12 +14,37 @@ from colobus.core.types import Batch, Version
 from colobus.experiment.settings import Experiment
 from colobus.roles.learner import Learner
 from colobus.roles.tracker import Status
+from colobus.runtime.devices import torch_threads
 from colobus.runtime.graph import RoleGraph
-from colobus.runtime.threads import Inline, Threads
+from colobus.runtime.threads import Threads, threads_of
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
 
 MakeGraph = Callable[..., RoleGraph]
+
+
+class Inline:
+    """Calls ``step`` of active roles in the order of the graph, in this thread.
+
+    A deterministic run on threads or on Ray must give the same parameters as here. Passive roles
+    must have a patience of 0, so that a wait that would never end raises `Deadline`. Nothing is
+    restarted, and what a role raises is raised here.
+    """
+
+    def __init__(self, graph: RoleGraph) -> None:
+        self.roles = graph.build()
+        self.active = [role for role in self.roles.values() if hasattr(role, "step")]
+
+    def run(self) -> None:
+        """Let all roles take turns until one of them has finished."""
+        while not any(role.finished for role in self.active):
+            self.take_turns()
+
+    def take_turns(self) -> None:
+        """Call ``step`` of each active role once."""
+        for role in self.active:
+            with torch_threads(threads_of(role)):
+                role.step()
 
 
 class Outcome(NamedTuple):

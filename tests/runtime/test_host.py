@@ -21,12 +21,11 @@ from colobus.experiment.settings import Experiment
 from colobus.runtime.graph import Handle, RoleGraph
 from colobus.runtime.groups import call_threads, group_processes
 from colobus.runtime.host import RoleHost
-from colobus.runtime.threads import Inline
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, stand_in
 from helpers.launching import LONG
-from helpers.outcomes import Outcome, assert_same, outcome
+from helpers.outcomes import Inline, Outcome, assert_same, outcome
 from helpers.waiting import on_a_thread
 
 

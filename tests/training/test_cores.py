@@ -21,11 +21,11 @@ from colobus.experiment.presets import PRESETS, preset
 from colobus.nets.config import NetworkSettings
 from colobus.roles.actor import Actor
 from colobus.roles.learner import Learner
-from colobus.runtime.threads import Inline, Threads
+from colobus.runtime.threads import Threads
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import distributed_catch
-from helpers.outcomes import run_to_the_end
+from helpers.outcomes import Inline, run_to_the_end
 
 TABLE = [  # cores, GPU, torso or what learns: actors, games, emulator threads, own batch
     (3, False, "small", (2, 8, 1, False)),

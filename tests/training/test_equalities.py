@@ -25,13 +25,13 @@ from colobus.experiment.shape import MOST
 from colobus.ops.flat import FlatParameters
 from colobus.roles.tracker import StopRule
 from colobus.runtime.groups import ANSWERED, Hosts, call_threads, group_processes
-from colobus.runtime.threads import Inline
 from colobus.training.run import train
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, distributed_pong, dqn, make_net, reshaped, short_pong
 from helpers.all_parts import ALL, PAIR
 from helpers.outcomes import (
+    Inline,
     Outcome,
     assert_same,
     batches_of,

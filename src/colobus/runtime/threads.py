@@ -1,8 +1,4 @@
-"""The runtime of one process, `Threads`: emulator and torch release the GIL.
-
-`Inline` runs all roles in the calling thread, for tests: a deterministic run on threads or on Ray
-must give the same parameters as there.
-"""
+"""The runtime of one process, `Threads`: emulator and torch release the GIL."""
 
 from __future__ import annotations
 
@@ -25,8 +21,7 @@ from colobus.core.errors import (
 )
 from colobus.core.timing import Condition, Gaps, now
 from colobus.runtime.api import Active, Passive, RoleState, nothing
-from colobus.runtime.devices import CPU, own_stream, torch_threads
-from colobus.runtime.graph import RoleGraph
+from colobus.runtime.devices import CPU, own_stream
 from colobus.runtime.system import be_nicer
 
 RESTARTS = 5
@@ -226,26 +221,3 @@ def hung(state: RoleState, deadline: float) -> str:
         return ""
     what = f"{state.name} has hung in {state.stage!r}"
     return f"{what} for {state.stuck:.0f} s (deadline {deadline:g} s)"
-
-
-class Inline:
-    """Calls ``step`` of active roles in the order of the graph, in this thread.
-
-    Passive roles must have a patience of 0, so that a wait that would never end raises
-    `colobus.core.errors.Deadline`. Nothing is restarted, and what a role raises is raised here.
-    """
-
-    def __init__(self, graph: RoleGraph) -> None:
-        self.roles = graph.build()
-        self.active = [role for role in self.roles.values() if hasattr(role, "step")]
-
-    def run(self) -> None:
-        """Let all roles take turns until one of them has finished."""
-        while not any(role.finished for role in self.active):
-            self.take_turns()
-
-    def take_turns(self) -> None:
-        """Call ``step`` of each active role once."""
-        for role in self.active:
-            with torch_threads(threads_of(role)):
-                role.step()
