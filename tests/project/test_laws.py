@@ -33,7 +33,8 @@ def test_every_name_is_there_typed_and_completed() -> None:
     typed = typed_names()
     assert sorted(colobus.__all__) == sorted([*typed, "__version__"])
     assert dir(colobus) == sorted(colobus.__all__)
-    assert {name: f"colobus.{module}" for name, module in colobus._HOME.items()} == typed
+    homes = {name: home for home, names in colobus._HOME.items() for name in names.split()}
+    assert {name: f"colobus.{home}" for name, home in homes.items()} == typed
     for name, module in typed.items():
         value = getattr(colobus, name)
         assert value.__doc__, name
