@@ -12,15 +12,7 @@ from typing import Annotated, ClassVar
 
 import torch
 
-from colobus.algorithms.api import (
-    Algorithm,
-    Ends,
-    Terms,
-    Topology,
-    jumping,
-    jumps_of,
-    number,
-)
+from colobus.algorithms.api import Algorithm, Ends, Terms, Topology, jumping, jumps_of, number
 from colobus.algorithms.batches import WholeBatch
 from colobus.core.errors import ColobusError
 from colobus.core.fields import POSITIVE, SHARE, OnlyWith, Range

@@ -17,13 +17,7 @@ import numpy as np
 from colobus.algorithms.appo import APPO
 from colobus.cli.display import Printer, on_terminal
 from colobus.cli.evaluate import check_source
-from colobus.cli.experiment_flags import (
-    ExperimentFlags,
-    Wanted,
-    experiment_of,
-    parse_onto,
-    resolve,
-)
+from colobus.cli.experiment_flags import ExperimentFlags, Wanted, experiment_of, parse_onto, resolve
 from colobus.cli.flags import print_json
 from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_about
 from colobus.core.errors import ColobusError

@@ -16,18 +16,10 @@ from colobus.ops.flat import ALIGN, Layout
 from colobus.ops.optimizers import RULES
 from colobus.roles.parameters.published import KEPT
 from colobus.roles.replay.frame_ring import BufferShape
-from colobus.roles.replay.sampling import (
-    Prioritized,
-    RateLimiter,
-    bytes_needed,
-)
+from colobus.roles.replay.sampling import Prioritized, RateLimiter, bytes_needed
 from colobus.runtime.devices import ON_CPU, Placement
 from colobus.runtime.groups import Cluster
-from colobus.runtime.system import (
-    available_memory,
-    available_threads,
-    process_limit,
-)
+from colobus.runtime.system import available_memory, available_threads, process_limit
 
 
 def batch_of(experiment: Experiment) -> tuple[int, int]:

@@ -6,12 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from colobus.core.checkpoint import (
-    Checkpoint,
-    list_checkpoints,
-    newest_checkpoint,
-    read_about,
-)
+from colobus.core.checkpoint import Checkpoint, list_checkpoints, newest_checkpoint, read_about
 from colobus.core.errors import ColobusError
 from colobus.core.types import Version
 from colobus.evaluation.agent import Agent, load

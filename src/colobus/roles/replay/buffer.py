@@ -28,12 +28,7 @@ from colobus.core.seeding import sequence
 from colobus.core.timing import Closable
 from colobus.core.types import Batch, Bools, Doubles, Ints, State, Trajectory
 from colobus.roles.replay.frame_ring import BufferShape, FrameRings, mask_after_end
-from colobus.roles.replay.sampling import (
-    Priorities,
-    Prioritized,
-    RateLimiter,
-    importance_weights,
-)
+from colobus.roles.replay.sampling import Priorities, Prioritized, RateLimiter, importance_weights
 
 Contents = dict[str, NDArray[Any]]
 """Arrays by name, each contiguous."""
