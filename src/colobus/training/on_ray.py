@@ -233,12 +233,4 @@ def graph_in_process(
     for device in own.gpus:
         find_device(str(device))  # torch may be unable to use it
     prepare(own, experiment.deterministic)
-    return make(
-        experiment,
-        start,
-        folder,
-        began,
-        spread=True,
-        placement=own,
-        on_network=on_network,
-    )
+    return make(experiment, start, folder, began, spread=True, placement=own, on_network=on_network)

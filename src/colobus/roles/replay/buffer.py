@@ -226,13 +226,7 @@ class ReplayBuffer(Closable):
             )
 
     def add(self, trajectory: Trajectory) -> None:
-        """Keep a copy of a trajectory's steps.
-
-        Raises:
-            ColobusError: if the trajectory is longer than what a game keeps, or if it is of more
-                games than the buffer was made for.
-            Closed: if the run stops.
-        """
+        """Keep a copy of a trajectory's steps."""
         with self._changed:
             if self._closed:
                 raise Closed
@@ -250,10 +244,6 @@ class ReplayBuffer(Closable):
 
         Args:
             patience: seconds to wait at most, instead of the buffer's own.
-
-        Raises:
-            Deadline: if there was no batch within the patience.
-            Closed: if the run stops.
         """
         with self._changed:
             self.wait_until(
@@ -280,11 +270,7 @@ class ReplayBuffer(Closable):
     def update(
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
     ) -> None:
-        """Set the priorities [M] of sampled windows, except of those overwritten since.
-
-        Raises:
-            ValueError: if a priority is negative or not finite.
-        """
+        """Set the priorities [M] of sampled windows, except of those overwritten since."""
         if self._priorities is None:
             return
         places = keys.cpu().numpy()

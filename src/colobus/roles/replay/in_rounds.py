@@ -56,11 +56,7 @@ class BufferInRounds(Closable):
             raise Closed
 
     def add(self, trajectory: Trajectory) -> None:
-        """Keep a trajectory until its round is due.
-
-        Raises:
-            Closed: if the run stops.
-        """
+        """Keep a trajectory until its round is due."""
         with self._changed:
             if self._closed:
                 raise Closed
@@ -70,12 +66,7 @@ class BufferInRounds(Closable):
             self._changed.notify_all()
 
     def sample(self) -> Batch:
-        """Return the next batch; wait until the rounds that it needs have arrived.
-
-        Raises:
-            Deadline: if there was no batch within the patience.
-            Closed: if the run stops.
-        """
+        """Return the next batch; wait until the rounds that it needs have arrived."""
         with self._changed:
             due = self._update_schedule.rounds(self._batches + 1)
             self.wait_until(

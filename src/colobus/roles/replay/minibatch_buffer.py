@@ -149,12 +149,7 @@ class PrefetchQueue(Closable):
             self._changed.notify_all()
 
     def sample(self) -> Batch:
-        """Return the next batch; wait until it has been prepared.
-
-        Raises:
-            Deadline: if there was none within the patience.
-            Closed: if the run stops.
-        """
+        """Return the next batch; wait until it has been prepared."""
         with self._changed:
             self.wait_until(lambda: self._handed_out in self._there, "loaded batch")
             batch = self._there.pop(self._handed_out)

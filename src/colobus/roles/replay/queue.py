@@ -174,11 +174,7 @@ class TrajectoryQueue(Closable, ReplayReader):
         return len(self._stored)
 
     def wait_for_room(self, actor: int = 0) -> None:
-        """Wait until few enough trajectories are kept, so that none gets old here.
-
-        Args:
-            actor: who waits; counts with ``in_flight`` only.
-        """
+        """Wait while many trajectories are kept (``in_flight``: of this actor): none gets old."""
         with self._changed:
             self.wait_until(
                 lambda: self._has_room(actor), "room", lambda: ": the learner takes nothing"
@@ -203,10 +199,6 @@ class TrajectoryQueue(Closable, ReplayReader):
 
         Args:
             patience: seconds to wait at most, instead of the queue's own.
-
-        Raises:
-            Deadline: if there was no batch within the patience.
-            Closed: if the run stops.
         """
         with self._changed:
             chosen: list[Trajectory] | None = None
