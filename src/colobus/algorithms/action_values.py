@@ -91,7 +91,8 @@ class ActionValues(Algorithm):
     def exploration(self, player: Player) -> Exploration:
         """Return epsilon-greedy exploration."""
         fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
-        return epsilon_greedy(player, falling(*fall, player.games), self.longest_random)
+        epsilons = falling(*fall, player.games)
+        return epsilon_greedy(player, epsilons, self.longest_random, self.hold_after)
 
     def act(self, net: Network, observations: torch.Tensor, state: torch.Tensor | None) -> Scores:
         """Return the action values float32[B, A]. The recurrent state is unchanged."""

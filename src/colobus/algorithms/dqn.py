@@ -21,7 +21,7 @@ import torch
 from torch.func import functional_call
 
 from colobus.algorithms import auxiliary
-from colobus.algorithms.action_values import DistributionalValues, epsilon_greedy, falling, ladder
+from colobus.algorithms.action_values import DistributionalValues, epsilon_greedy, ladder
 from colobus.algorithms.api import Ends, Source, Terms, Topology, target_parameters
 from colobus.algorithms.batches import WholeBatch
 from colobus.algorithms.exploration import Exploration, Player
@@ -175,10 +175,8 @@ class DQN(DistributionalValues):
     def exploration(self, player: Player) -> Exploration:
         """Return epsilon-greedy exploration."""
         if self.explore == "schedule":
-            fall = (self.epsilon_start, self.epsilon_end, self.epsilon_steps)
-            epsilons = falling(*fall, player.games)
-        else:
-            epsilons = ladder(player, self.ladder_base, self.ladder_alpha)
+            return super().exploration(player)
+        epsilons = ladder(player, self.ladder_base, self.ladder_alpha)
         return epsilon_greedy(player, epsilons, self.longest_random, self.hold_after)
 
     def prepare(self, net: Network, batch: Batch, algorithm_state: AlgorithmState) -> WholeBatch:
