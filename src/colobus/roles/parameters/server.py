@@ -175,13 +175,8 @@ class ParameterServer:
             ) from None
 
     def pull_target(self) -> Params:
-        """Return the current target slice. Never waits.
-
-        Raises:
-            ValueError: if the server has none.
-        """
-        if self._target is None:
-            raise ValueError(f"{self.name} has no target slice: target_every must be above 0")
+        """Return the current target slice; a server with ``target_every`` has one. Never waits."""
+        assert self._target is not None
         return self._target
 
     def state(self) -> tuple[Params, OptimizerState]:
