@@ -21,6 +21,7 @@ from colobus.core.types import Bools, Doubles, Floats, Ints
 from colobus.roles.replay.frame_ring import STEP_BYTES, Appended, BufferShape
 
 
+@dataclass(eq=False)
 class RateLimiter:
     """Lets learners wait for the first ``minimum`` steps; with a ratio keeps both sides in step.
 
@@ -35,43 +36,32 @@ class RateLimiter:
     stopped only if ``tolerance - ratio * trajectory < surplus < batch - tolerance``, which no
     surplus is where the tolerance is at least ``ratio * trajectory`` and ``batch``. Actors that
     asked at the same moment may together go beyond the tolerance; learners then catch up.
-
-    Args:
-        minimum: steps added before the first sample; they count for no samples.
-        ratio: windows sampled per step added.
-        tolerance: windows by which the surplus may differ from 0 (default: actors never wait, and
-            learners for the minimum only).
-        trajectory: steps that an actor adds at once (games * length).
-        batch: windows that a learner samples at once.
     """
 
-    def __init__(
-        self,
-        minimum: int,
-        ratio: float = 0.0,
-        tolerance: float = math.inf,
-        trajectory: int = 0,
-        batch: int = 0,
-    ) -> None:
-        self.minimum = minimum
-        self.added = self.sampled = 0
-        self._ratio, self._tolerance = ratio, tolerance
-        self._trajectory, self._batch = trajectory, batch
+    minimum: int  # steps added before the first sample; they count for no samples
+    ratio: float = 0.0  # windows sampled per step added
+    tolerance: float = math.inf
+    """Windows by which the surplus may differ from 0 (default: actors never wait, and learners for
+    the minimum only)."""
+    trajectory: int = 0  # steps that an actor adds at once (games * length)
+    batch: int = 0  # windows that a learner samples at once
+    added: int = 0
+    sampled: int = 0
 
     @property
     def surplus(self) -> float:
         """Windows that may be sampled but have not been (below 0: sampled too early)."""
-        return self._ratio * (self.added - self.minimum) - self.sampled
+        return self.ratio * (self.added - self.minimum) - self.sampled
 
     def may_add(self) -> bool:
         """Say whether an actor may add another trajectory."""
         if self.added < self.minimum:
             return True
-        return self.surplus + self._ratio * self._trajectory <= self._tolerance
+        return self.surplus + self.ratio * self.trajectory <= self.tolerance
 
     def may_sample(self) -> bool:
         """Say whether another batch may be taken."""
-        return self.added >= self.minimum and self.surplus - self._batch >= -self._tolerance
+        return self.added >= self.minimum and self.surplus - self.batch >= -self.tolerance
 
 
 CHILDREN = 64
