@@ -18,7 +18,7 @@
 #
 # The job comes back by itself until the run is over: Slurm requeues it after it has lost a node or
 # had to make way, and it requeues itself when its time is over or a part of it was killed; if the
-# run has learned nothing since it came back, only three times. Colobus and Ray must be on the PATH
+# run learns nothing meanwhile, only three times in a row. Colobus and Ray must be on the PATH
 # of the job, and the working folder on a file system that all nodes share.
 set -u
 export run=runs/dba3c-pong-1 state batch=$$ address
@@ -32,6 +32,7 @@ address=$host:$port
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 RAY_AUTH_TOKEN=$(head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n')
 export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300 # seconds for all nodes to start
+export RAY_gcs_rpc_server_reconnect_timeout_s=15   # that Ray stays on the others after its head
 
 newest() { ls "$run/checkpoints" 2>/dev/null | tail -n 1; }
 
@@ -66,9 +67,11 @@ while kill -0 $! 2>/dev/null; do wait $!; done
 code=$(cat "$state/code" 2>/dev/null || echo 137)
 case $code in
 0 | 2 | 4 | 5 | 143) exit "$code" ;; # over, refused, diverged, a full disk, stopped by somebody
-138) ;;                              # saved after SIGUSR1, and not over
+138) rm -f "$run/logs/failures" ;;   # saved after SIGUSR1, and not over
 *)
-    if [ "$(newest)" = "$before" ] && [ "${SLURM_RESTART_COUNT:-0}" -ge 3 ]; then
+    [ "$(newest)" = "$before" ] || rm -f "$run/logs/failures"
+    echo "$code" >>"$run/logs/failures" # after which nothing was learned, one a line
+    if [ "$(wc -l <"$run/logs/failures")" -gt 3 ]; then
         echo "exit code $code, and nothing was learned since the job came back: it is not requeued"
         exit "$code"
     fi

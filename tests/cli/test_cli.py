@@ -25,6 +25,7 @@ from colobus.cli.experiment_flags import ExperimentFlags as Settings
 from colobus.cli.experiment_flags import resolve
 from colobus.cli.interrupts import NAMES
 from colobus.cli.main import COMMANDS
+from colobus.core.checkpoint import checksum_of, newest_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.envs.api import GameSettings
 from colobus.evaluation.protocols import PROTOCOLS
@@ -178,7 +179,12 @@ MISTAKES = {
     "gradients count depends on who is faster; use a quorum of all 2 workers",
     "train dba3c-pong --asynchronous --deterministic": "--asynchronous with --deterministic: ",
     "train pong --anneal-share 0.5 --minutes 9 --deterministic": "--anneal-share 0.5 with "
-    "--deterministic and --minutes: schedules would follow the clock; use --steps",
+    "--minutes and --deterministic or --reduce group: schedules would follow clocks; use --steps",
+    "show dba3c-catch --servers 64": "--servers 64: the network has only ",
+    "train catch --on ray --shrink": "--shrink: has an effect only with --workers or --learners",
+    "train catch --on ray --keep": "--keep: has an effect only",
+    "train pong --learners 2 --reduce group --actors 4 --anneal-share 0.5 --minutes 9": "--anneal-"
+    "share 0.5 with --minutes and --deterministic or --reduce group: schedules would follow ",
     "train dba3c-pong --anneal-share 0.5 --anneal-steps 0 --steps 9": "--anneal-share 0.5: has an "
     "effect only with --steps or --minutes, and --anneal-steps above 0",
     "train dba3c-pong --batch 40 --deterministic": "--batch 40 with --deterministic: a batch is "
@@ -460,6 +466,13 @@ def test_training_leaves_everything_and_says_where(
         assert line in err
     assert already_over(folder, StopRule(steps=steps)) == f"{steps:,} steps of {steps:,}"
     assert already_over(folder, StopRule(steps=steps + 1)) == ""
+    path = newest_checkpoint(folder / "checkpoints")[0].with_suffix(".json")
+    before, about = path.read_text(), json.loads(path.read_text())
+    about["counters"]["evaluated"] = [3, 0.75]
+    path.write_text(json.dumps(about | {"checksum": checksum_of(about)}))
+    assert already_over(folder, StopRule(until_evaluated=0.8)) == ""
+    assert already_over(folder, StopRule(until_evaluated=0.7)) == "evaluated score 0.75 of 0.7"
+    path.write_text(before)
 
 
 @pytest.mark.slow

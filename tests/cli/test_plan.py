@@ -142,6 +142,24 @@ def test_what_stays_on_a_host_crosses_no_link(file: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("flags", ["--asynchronous", "--quorum 12", "--quorum 0"])
+def test_servers_that_bound_a_run_are_not_faster_simulated(tmp_path: Path, flags: str) -> None:
+    file, costs = tmp_path / "costs.json", costs_of(learn=1e-4)
+    costs["servers"] = [{"step": 2e-6, "take a gradient": 1e-6}] * 2
+    file.write_text(json.dumps(costs))
+    words = ("--nodes", 16, *flags.split(), "--costs", file, "--no-changes", "--servers", 1)
+    found = planned(*words)
+    assert found["bound_by"] == "servers' steps"
+    assert 0.8 < found["steps"][0] / found["bounds"]["servers' steps"] <= 1.0
+
+
+@pytest.mark.slow
+def test_more_servers_than_the_network_has_parts_are_not_tried(file: Path) -> None:
+    found = planned("--nodes", 2, "--servers", 32, "--costs", file)
+    assert "--servers 64" not in found["changes"]
+
+
+@pytest.mark.slow
 def test_costs_lie_on_a_line_between_and_beyond_the_sizes() -> None:
     costs = Costs(**costs_of())
     assert costs.mean("emulate", 8, 0) == pytest.approx(EMULATE)

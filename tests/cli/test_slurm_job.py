@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -153,7 +154,10 @@ def test_a_job_is_handed_in(says: Say) -> None:
         ("--seeds 3", "--seeds: a job trains once"),
         ("--name a --out b", "--name a with --out: the folder has a name"),
         ("--partition a;b", "--partition a;b: is no name of Slurm"),
-        ("--device cuda", "--device cuda: the job asks for no GPU; add --gpus-per-node 1"),
+        ("--device cuda", "the job asks for no GPU, the run for 2; add --gpus-per-node 2"),
+        ("--device cuda --gpus-per-node 1 --workers 5 --nodes 2", "asks for 2 GPU, the run for 5"),
+        ("--shrink --asynchronous", "--shrink: has an effect only with --workers or --learners, "),
+        ("--act-with onnx --deterministic", "--act-with onnx with --deterministic: it rounds othe"),
         ("--out .", "--out .: the job is named like the run; name a new folder"),
         ("--workers 0.5", "--workers 0.5: not a whole number"),
         ("--file /dev/null/x", "--file /dev/null/x: its folder is a file"),
@@ -163,6 +167,27 @@ def test_what_cannot_be_is_one_line(says: Say, words: str, why: str) -> None:
     says("sinfo", "other 2\nall* 12\nall* 16")
     assert why in refused("slurm", "dba3c-pong", *words.split())
     assert not Path("runs").exists()
+
+
+@pytest.mark.processes
+def test_failures_are_counted_from_the_last_progress_on(says: Say) -> None:
+    """A job that its time limit has brought back often has three tries left."""
+    says("scontrol", "JobState=RUNNING")
+    end = EXAMPLE.read_text().partition("\ncode=$(")[2].replace('cat "$state/code"', 'echo "$2"')
+    script = "run=run SLURM_JOB_ID=1 SLURM_RESTART_COUNT=9 before=$1; newest() { echo b; }\n"
+    Path("run/logs").mkdir(parents=True)
+    usual = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin"}
+
+    def comes_back(before: str, code: int) -> bool:
+        words = ["/bin/bash", "-c", f"{script}code=$({end}", "job", before, str(code)]
+        return subprocess.run(words, capture_output=True, env=usual).returncode == 0
+
+    assert [comes_back("b", 137) for _ in range(4)] == [True, True, True, False]
+    assert comes_back("a", 137)  # it has learned since then
+    assert [comes_back("b", 137) for _ in range(3)] == [True, True, False]
+    assert comes_back("b", 138)
+    assert [comes_back("b", 137) for _ in range(4)] == [True, True, True, False]
+    assert not comes_back("b", 2)
 
 
 def test_without_slurm_the_job_is_written() -> None:

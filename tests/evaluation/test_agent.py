@@ -235,6 +235,15 @@ def test_one_observation_and_stacks_with_their_frames_last() -> None:
         agent.predict(np.zeros((3, 10, 5, 5), np.uint8))
 
 
+def test_a_checkpoint_is_named_from_inside_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "run" / "checkpoints")
+    (file,) = Path().glob("*.safetensors")
+    assert load(file).checkpoint.steps == load(tmp_path / "run").checkpoint.steps
+
+
 @pytest.mark.parametrize("picture", [False, True])
 def test_masks_that_are_given_take_the_place_of_those_that_are_seen(picture: bool) -> None:
     games = GameSettings(game=name_of(lambda: Doors(key=True, picture=picture)))

@@ -26,6 +26,7 @@ from colobus.evaluation.agent import PolicyName
 from colobus.evaluation.evaluator import evaluate, share_out
 from colobus.evaluation.protocols import PROTOCOLS, PlayedGame
 from colobus.runs.read import has_evaluation, read_evaluations
+from helpers.gym_toys import OneDoor
 from helpers.players import (
     BREAKOUT,
     CATCH,
@@ -200,6 +201,12 @@ def test_the_guard_serves_the_ball_in_breakout() -> None:
     alone = replace(settings, max_frames=4000)
     agent.games = alone
     assert all(game.truncated for game in evaluate(agent, "training", episodes=2).games)
+
+
+def test_the_guard_presses_nothing_that_a_mask_forbids() -> None:
+    games = GameSettings(game=name_of(lambda: OneDoor(key=True)))
+    agent = make_agent(games, stack=1, torso="tiny")
+    assert evaluate(agent, "dba3c", episodes=2).mean == 40.0
 
 
 def test_what_cannot_be_evaluated_is_refused() -> None:

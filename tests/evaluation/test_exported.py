@@ -263,6 +263,7 @@ def test_nothing_beside_the_folder_is_touched(run: Path) -> None:
 
 def test_what_a_stranger_wrote_means_nothing_in_the_card(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
+    config["games"]["observe"] = "<b> [t](h) | x"
     config["about"] |= {"processor": "<img src=x>\x1b]0;\n---\n# no", "colobus": "2 ![t](h)"}
     (run / "config.json").write_text(json.dumps(config))
     export_folder(load(run), run, run.with_name("out"), protocol=None, film_seconds=0)
@@ -271,3 +272,4 @@ def test_what_a_stranger_wrote_means_nothing_in_the_card(run: Path) -> None:
     assert "\n# no" not in card
     assert "\\<img src=x\\>" in card
     assert "!\\[t\\](h)" in card
+    assert '"\\<b\\> \\[t\\](h) \\| x"' in card

@@ -235,6 +235,7 @@ def test_which_evaluations_are_there(tmp_path: Path) -> None:
     assert not has(1_234_567, 2)
     evaluation(TWO).save(tmp_path)
     assert [has(1_234_567, 2), has(1_234_567, 1), has(1_234_567, 3)] == [True, True, False]
+    assert not has_evaluation(tmp_path, 1_234_567, "sticky", "sampled", 2, 11)
     assert [has(234_567, 2), has(1_234_567, 2, seed=1)] == [False, False]
     (tmp_path / "eval" / "99-sticky.json").write_text("{}")  # of version 0.1
     assert has(99, 50)

@@ -81,6 +81,7 @@ def test_games_by_name_and_by_list() -> None:
     assert (len(fewer), len(all_of_them)) == (49, 57)
     assert set(fewer) < set(all_of_them)
     assert "surround" not in fewer
+    assert parse_games("CartPole-v1,Pendulum-v1") == ("CartPole-v1", "Pendulum-v1")  # has a note
     assert published_games("atari49") == list(fewer)
     assert all(published(game, "gorila") is not None for game in fewer)
     assert parse_games("surround,atari49") == ("surround", *fewer)
@@ -93,6 +94,7 @@ def test_all_unknown_games_are_named_before_anything_starts(
     for words, line in (
         ("pong,pnog,breakot,catch", f"unknown games {both}"),
         ("PongNoFrameskip-v4", "a suite has the same settings for all games: write pong"),
+        ("no_such_package:Maze-v0", "no module named 'no_such_package'"),
         (",", "which games? such as: pong,breakout"),
         ("pong --seeds 0", "--seeds 0: must be at least 1"),
         ("pong --episodes 0", "--episodes 0: must be at least 1"),

@@ -148,6 +148,19 @@ class Doors(gymnasium.Env[Any, Any]):
         return seen, float(door), self._room == 10, False, info
 
 
+class OneDoor(Doors):
+    """Forty rooms, in each of which the first door alone is open. It is worth 1."""
+
+    def _shown(self) -> tuple[Any, dict[str, Any]]:
+        seen, info = super()._shown()
+        return seen | {"action_mask": np.array([1, 0, 0, 0], np.int8)}, info
+
+    def step(self, action: Any) -> Any:
+        assert action == 0, "the door is closed"
+        self._room += 1
+        return *self._shown()[:1], 1.0, self._room == 40, False, {}
+
+
 def doors_by_key() -> Any:
     """Return `Doors` with the mask in its observation."""
     return Doors(key=True)

@@ -124,8 +124,6 @@ def slurm(nodes: tuple[Host, ...], head: Host) -> Iterator[Slurm]:
         "HOME": str(folder),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "RAY_USAGE_STATS_ENABLED": "0",
-        # After its head has ended, Ray stays on the other nodes for so long: usually a minute.
-        "RAY_gcs_rpc_server_reconnect_timeout_s": "15",
     }
     socket = folder / "munge.socket"
     files = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "pid", "log", "seed")]

@@ -96,6 +96,15 @@ def test_some_stacks_are_observations_of_the_batch_spread_over_it() -> None:
     np.testing.assert_array_equal(found, kept)  # a copy
 
 
+def test_of_pictures_of_floats_the_largest_number_is_white() -> None:
+    net = make_net(NetworkSettings(torso="tiny", width=8, stack=2, autoencoder="auxiliary"))
+    stacks = torch.from_numpy(np.random.default_rng(2).random((2, 2, 10, 5), dtype=np.float32) / 2)
+    frames, reconstructions = reconstruct(net, stacks)
+    want = (stacks[:, -1] / stacks[:, -1].max() * 255).round()
+    np.testing.assert_array_equal(frames, want.numpy())
+    assert (frames.dtype, reconstructions.dtype, frames.max()) == (np.uint8, np.uint8, 255)
+
+
 @pytest.mark.parametrize(("planes", "masks"), [(1, 0), (2, 0), (3, 0), (3, 85)])
 def test_a_perfect_decoder_gives_the_frames_back(
     planes: int, masks: int, monkeypatch: pytest.MonkeyPatch

@@ -150,8 +150,10 @@ def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> No
 def test_only_an_emulator_has_frames(tmp_path: Path) -> None:
     make_run(tmp_path / "pong-1", rising(5))
     make_run(tmp_path / "cart-1", rising(5), game="CartPole-v1")
+    make_run(tmp_path / "own-1", rising(5), game="__main__:<lambda>")
     assert [(r.game, r.steps, r.frames) for r in read_results([tmp_path]).all] == [
         ("CartPole-v1", 5000, 5000),
+        ("own environment", 5000, 5000),
         ("pong", 5000, 20_000),
     ]
 
@@ -470,6 +472,19 @@ def test_games_that_were_not_played_alike_are_told(
     text = " ".join(report(read_results([tmp_path])).split())
     assert "These games were not played alike: " in text
     assert said in text
+
+
+def test_games_without_an_emulator_are_played_alike_whatever_its_settings(tmp_path: Path) -> None:
+    evaluate(make_run(tmp_path / "pong", rising(5)), 5_000, [1.0, 2.0])
+    cart = make_run(tmp_path / "cart", rising(5), game="CartPole-v1")
+    evaluate(cart, 5_000, [1.0], settings={"game": "CartPole-v1", "sticky": 0.0})
+    assert "not played alike" not in report(read_results([tmp_path]))
+
+
+def test_runs_of_unequal_numbers_of_games_are_told(tmp_path: Path) -> None:
+    for seed, games in ((1, 50), (2, 13)):
+        evaluate(make_run(tmp_path / f"{seed}", rising(5), seed=seed), 5_000, [1.0] * games)
+    assert "13 to 50" in report(read_results([tmp_path]))
 
 
 def test_the_start_states_stand_in_the_protocol(tmp_path: Path) -> None:

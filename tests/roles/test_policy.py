@@ -71,6 +71,7 @@ KINDS: dict[str, tuple[Algorithm, dict[str, Any], tuple[int, int]]] = {
     "latent": (APPO(), {"torso": "small", "width": 32, "autoencoder": "latent"}, (84, 84)),
     "duelling distributions": (DQN(values="histograms", duelling=True), {"width": 32}, (42, 42)),
     "quantiles at any shares": (IQN(), {"torso": "small", "width": 32}, (42, 42)),
+    "separate policies": (APPO(), {"width": 32, "policies": "separate"}, (42, 42)),
     "no biases": (APPO(), {"torso": "ba3c", "width": 32, "hidden": "linear"}, (84, 84)),
 }
 
@@ -81,7 +82,7 @@ def network(name: str, precision: Any = "float32") -> Network:
     def heads(width: int) -> dict[str, Head]:
         return algorithm.heads(ACTIONS, width)
 
-    return make_net(NetworkSettings(**settings), shape, heads, precision)
+    return make_net(NetworkSettings(**settings), shape, heads, precision, agents=2)
 
 
 def drawn(net: Network, number: int) -> Pulled:

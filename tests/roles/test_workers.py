@@ -72,7 +72,7 @@ class Scene:
             ALGORITHM,
             RemoteClient(0, flat, self.servers, START, self.cache, asynchronous),
             Backprop(ALGORITHM, 0, 5),
-            SharedSchedule(ALGORITHM, 100, START, share=2),
+            SharedSchedule(ALGORITHM, 100, START, learners=2),
             self.replay,
             self.log,
         )
@@ -217,6 +217,18 @@ def test_schedules_count_batches_whose_gradients_are_dropped(changes: dict[str, 
     assert told[1:] == [100, 300]
     rate = float(learner.schedule.algorithm_state["learning_rate"])
     assert rate == pytest.approx(1.0 - (told[0] + counted) / 1000)
+
+
+def test_schedules_count_no_batches_of_workers_that_are_lost() -> None:
+    """With --shrink three of four make a version; each of them has 10 steps."""
+    algorithm = replace(ALGORITHM, lr=1.0, lr_end=0.0, anneal_steps=1000)
+    schedule = SharedSchedule(algorithm, 100, Version(0, 5), learners=4)
+    batch = stand_in(SimpleNamespace(actions=torch.zeros(10)))
+    for version in range(20):
+        schedule.before(batch, Version(0, 5 + version))
+        assert schedule.steps <= 100 + 30 * version + 10
+        schedule.hear(100 + 30 * (version + 1) if version < 10 else 400 + 40 * (version - 9))
+    assert schedule.steps == 100 + 30 * 10 + 40 * 9  # the last version's steps were not reported
 
 
 @pytest.mark.parametrize("fails", ["before", "after"])

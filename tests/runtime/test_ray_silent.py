@@ -180,6 +180,10 @@ def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.Monke
         "2, 2 of them free; use fewer learners, or --device cpu, with which Gloo adds up the "
         "gradients of a group"
     )
+    large = {"learner": 7 * 2**30}
+    monkeypatch.setattr(ray, "available_resources", lambda: there | {"memory": 2.0**34})
+    with pytest.raises(ColobusError, match=r"7\.0 GiB of memory, and no host has all of it"):
+        check_resources([LEARNER], Cluster(), large)
     monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 16.0})  # Ray leaves out a 0
     with pytest.raises(ColobusError, match=r"asks for 1 GPUs, .* has 2, 0 of them free"):
         check_resources([LEARNER], Cluster(), {})

@@ -145,6 +145,16 @@ def test_servers_of_several_versions_are_passed_over_with_a_line(
     assert scene.numbers() == saved
 
 
+def test_the_last_save_waits_for_gradients_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    for server in scene.servers[1:]:
+        go_on(server)
+    monkeypatch.setattr("colobus.training.saving.sleep", lambda _: go_on(scene.servers[0]))
+    assert scene.saver.last([])
+    assert scene.numbers() == [[11, 11, 11]]
+    assert scene.lines == []
+
+
 def test_asynchronous_servers_may_differ_at_the_end() -> None:
     scene = Scene(mixed=True)
     for server, steps in zip(scene.servers, (4, 3, 7), strict=True):

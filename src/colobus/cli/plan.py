@@ -210,6 +210,7 @@ def tried(experiment: Experiment) -> dict[str, Experiment]:
         candidate = replace(experiment, shape=changed)
         with suppress(ColobusError):  # it is no run
             check(candidate)
+            make_graph(candidate, imagined_start(candidate), None)
             found[what] = candidate
     return found
 
@@ -234,7 +235,8 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         found["cores"] = nodes * hosts.host_cores / (play + learn)
     if shape.topology.remote_servers:
         step, more = (float(np.mean([one[s] for one in costs.servers] or 0)) for s in PER_PARAMETER)
-        gradients = 1 if shape.asynchronous else shape.topology.gradients
+        one = shape.asynchronous  # gradient makes a version
+        gradients = 1 if one else shape.topology.gradients
         graph = make_graph(experiment, imagined_start(experiment), None)
         slice_ = 4.0 * parameters_of(graph) / shape.servers  # bytes
         # by host, as `placed` does; what stays on one crosses no link
@@ -249,7 +251,8 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         found |= {
             "workers' links": wire / max(*(n * far[host] for host, n in workers.items()), NOTHING),
             "servers' links": wire / max(busy, NOTHING),
-            "servers' steps": 1.0 / max(slice_ / 4.0 * (more + step / gradients), NOTHING),
+            "servers' steps": (1 if one else learners)  # a late gradient costs a server nothing
+            / max(slice_ / 4.0 * (step + (gradients - 1) * more), NOTHING),
             "servers' calls": 1.0 / max(calls.loop + calls.packing(slice_), NOTHING),
         }
     found["learners' rounds"] = learners / learn

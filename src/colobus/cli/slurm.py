@@ -147,7 +147,13 @@ def check_room(wanted: Wanted, cpus: int) -> None:
     """Raise ColobusError if nodes of so many CPUs have no room, or --place names no process."""
     flags: Slurm = wanted.flags
     graph = make_graph(wanted.experiment, imagined_start(wanted.experiment), None)
-    specs = group_processes(graph, flags.cluster.per_process)
+    specs = group_processes(graph, flags.cluster.per_process, is_gpu(flags.devices.device))
+    gpus, there = sum(spec.gpus for spec in specs), flags.gpus_per_node * flags.nodes
+    if gpus > there:
+        raise ColobusError(
+            f"--device {flags.devices.device}: the job asks for {there or 'no'} GPU, the run for "
+            f"{gpus}; add --gpus-per-node {-(-gpus // flags.nodes)}"
+        )
     named_hosts(flags.cluster.place, specs, flags.cluster.sidecars_apart)
     count, each = sum(spec.kind in ACTIVE for spec in specs), flags.cluster.cpus
     on_one = int((cpus + ROUNDING) / each) if each else count
@@ -207,10 +213,6 @@ def _check(wanted: Wanted, args: Sequence[str]) -> None:
             raise ColobusError(f"--{name} {value}: is no name of Slurm")
     cluster_of(flags)
     launcher("ray", replace(flags.cluster, address="job")).check(wanted.experiment, flags.devices)
-    if is_gpu(flags.devices.device) and not flags.gpus_per_node:
-        raise ColobusError(
-            f"--device {flags.devices.device}: the job asks for no GPU; add --gpus-per-node 1"
-        )
     if flags.out and not slug(flags.out.name):
         raise ColobusError(f"--out {flags.out}: the job is named like the run; name a new folder")
     out = flags.out

@@ -126,13 +126,13 @@ def check(experiment: Experiment) -> None:
     if experiment.stop.until_evaluated is not None and not experiment.sidecars.evaluator:
         goal = shown(experiment.stop.until_evaluated)
         raise ColobusError(f"--until-evaluated {goal}: the run has no evaluator; add --evaluator")
-    share = experiment.algorithm.anneal_share
-    if experiment.deterministic and share and experiment.stop.minutes:
-        raise ColobusError(
-            f"--anneal-share {share:g} with --deterministic and --minutes: "
-            "schedules would follow the clock; use --steps"
-        )
     shape, topology = experiment.shape, experiment.shape.topology
+    alike = experiment.deterministic or topology.replicas > 1
+    if (share := experiment.algorithm.anneal_share) and alike and experiment.stop.minutes:
+        raise ColobusError(
+            f"--anneal-share {share:g} with --minutes and --deterministic or --reduce group: "
+            "schedules would follow clocks; use --steps"
+        )
     beside = Beside(experiment.algorithm, experiment.games, experiment.deterministic)
     experiment.replay.check(beside, topology)
     topology.check(beside)

@@ -10,9 +10,10 @@ import torch
 
 from colobus.core.errors import ColobusError
 from colobus.envs.make import agents, frame_shape, frame_type, is_atari, masks, planes
+from colobus.experiment.check import check_onnx
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network, Precision
-from colobus.ops.flat import ALIGN, Layout
+from colobus.ops.flat import Layout
 from colobus.ops.optimizers import RULES
 from colobus.roles.parameters.published import KEPT
 from colobus.roles.replay.frame_ring import BufferShape
@@ -133,19 +134,16 @@ def check_limits(
     Raises:
         ColobusError: if there are more servers than parts of the network, or the run needs more
             memory or threads than are left, or more open files than the process may have, or a
-            group has more learners than there are GPUs.
+            group has more learners than there are GPUs, or ONNX Runtime cannot compute its policy.
     """
+    if placement.act_with == "onnx":
+        check_onnx(experiment)
     if cluster is None:
         _check_gpus(experiment, placement)
     if experiment.network.own_torso or experiment.network.own_heads:
         return  # a function of the user may take real tensors only
-    net, servers = imagined_network(experiment), experiment.shape.servers
-    most = Layout(net).size // ALIGN
-    if servers > most:
-        raise ColobusError(
-            f"--servers {servers}: the network has only {Layout(net).count:,} parameters, enough "
-            f"for {most}; use fewer servers or a larger --width"
-        )
+    net = imagined_network(experiment)
+    Layout(net).cut(experiment.shape.servers)
     if cluster is not None and cluster.joined:
         return
     helpers = (

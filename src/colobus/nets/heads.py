@@ -103,7 +103,7 @@ class Separate(nn.Module):
     def forward(self, hidden: torch.Tensor, agents: torch.Tensor) -> torch.Tensor:
         """Return each row's output [M, …], for hidden [M, width] and its agent int64[M]."""
         outputs = torch.stack([head(hidden) for head in self.of_agent])
-        return outputs[agents, torch.arange(len(hidden), device=hidden.device)]
+        return outputs[agents, torch.arange(hidden.shape[0], device=hidden.device)]
 
 
 MakeHeads = Callable[[int], dict[str, Head]]

@@ -279,7 +279,7 @@ class Network(nn.Module):
             outputs = {name: head(hidden) for name, head in self.heads.items()}
         else:
             if agents is None:
-                agents = torch.arange(len(hidden), device=hidden.device) % self.policies
+                agents = torch.arange(hidden.shape[0], device=hidden.device) % self.policies
             outputs = {name: head(hidden, agents) for name, head in self.heads.items()}
         takes = self.auxiliary is not None and self.encoder is None
         return outputs | {CODE: hidden} if takes else outputs

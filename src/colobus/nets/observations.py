@@ -115,7 +115,8 @@ def some_stacks(
 ) -> torch.Tensor:
     """Return a copy of some of a batch's stacks, uint8[M, stack, H, W], M at most ``most``.
 
-    They are spread over its windows and over the steps of a window.
+    They are spread over its windows and over the steps of a window. With windows of several agents
+    in turn, so are they.
 
     Args:
         frames: uint8[N, T + stack, H, W].
@@ -125,7 +126,7 @@ def some_stacks(
     """
     windows, times = ages.shape
     count = min(most, windows * times)
-    places = [(i * windows // count, i * times // count) for i in range(count)]
+    places = [(i % windows, i * times // count) for i in range(count)]
     stacks = torch.stack([frames[n, t : t + stack] for n, t in places])
     young = torch.stack([ages[n, t] for n, t in places])
     return blank(stacks, young, torch.zeros_like(stacks[0, 0]))
@@ -135,8 +136,8 @@ def some_stacks(
 def reconstruct(net: Network, stacks: torch.Tensor) -> tuple[Bytes, Bytes]:
     """Return the newest frames of stacks uint8[M, K, H, W], and their reconstructions.
 
-    Both are uint8[M, H, W], or in colour uint8[M, H, W, 3]. The network must have a decoder. If it
-    is recurrent, it sees each stack as the first of a game.
+    Both are uint8[M, H, W], or in colour uint8[M, H, W, 3]; of floats the largest is white. The
+    network must have a decoder. If it is recurrent, it sees each stack as the first of a game.
     """
     decoder = net.auxiliary
     assert isinstance(decoder, Decoder)
@@ -144,8 +145,11 @@ def reconstruct(net: Network, stacks: torch.Tensor) -> tuple[Bytes, Bytes]:
     with net.casting():
         pixels = decoder.stacks(decoder(net(net.as_sequences(seen, 1))[CODE]).float())[:, -1]
     newest, scale, mean = (apart(x, net.masks)[0] for x in (stacks[:, -1], net.scale, net.mean))
-    grey = (pixels / scale + mean).round_().clamp_(0.0, 255.0).to(torch.uint8)
-    return _in_colour(newest, net.planes), _in_colour(grey, net.planes)
+    white = 255 if newest.dtype == torch.uint8 else newest.max().clamp(min=1e-9)
+    found = (x.float() / white * 255 for x in (newest, pixels / scale + mean))
+    grey = (x.round_().clamp_(0.0, 255.0).to(torch.uint8) for x in found)
+    real, reconstructed = (_in_colour(x, net.planes) for x in grey)
+    return real, reconstructed
 
 
 def _in_colour(frames: torch.Tensor, planes: int) -> Bytes:

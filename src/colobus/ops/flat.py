@@ -20,6 +20,8 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from colobus.core.errors import ColobusError
+
 T = TypeVar("T")
 
 ALIGN = 64
@@ -103,11 +105,14 @@ class Layout:
         """Return ``parts`` slices that cover the vector; their lengths differ by at most `ALIGN`.
 
         Raises:
-            ValueError: if there are fewer blocks of `ALIGN` elements than parts.
+            ColobusError: if there are fewer blocks of `ALIGN` elements than parts.
         """
         blocks = self.size // ALIGN
         if not 1 <= parts <= blocks:
-            raise ValueError(f"cannot cut {self.size} parameters into {parts} parts")
+            raise ColobusError(
+                f"--servers {parts}: the network has only {self.count:,} parameters, enough for "
+                f"{blocks}; use fewer servers or a larger --width"
+            )
         edges = [ALIGN * (blocks * i // parts) for i in range(parts + 1)]
         return [slice(a, b) for a, b in itertools.pairwise(edges)]
 

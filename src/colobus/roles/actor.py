@@ -162,8 +162,8 @@ class Actor:
             trajectory, episodes = self._play(version)
         if episodes:
             self.tracker.episodes(episodes)
-        self._round += 1
         self._hand_over()
+        self._round += 1
         self.replay.add(trajectory)
         self.clock.steps += 1
 
@@ -261,7 +261,7 @@ class Actor:
         assert begun is not None
         self._last_save = moment
         saved: State = {
-            "round": self._round,
+            "round": self._round + 1,
             "first_round": self._first_round,
             "life": begun.life,
             "steps": begun.steps,

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from colobus.core.errors import Closed, Deadline, Diverged, Lost
+from colobus.core.errors import Closed, ColobusError, Deadline, Diverged, Lost
 from colobus.core.timing import Clock, Closable, wait_for
 from colobus.core.types import CPU
 from colobus.ops.flat import in_host_memory
@@ -216,6 +216,8 @@ class Meeting:
 
     def __init__(self, on_network: bool = False) -> None:
         self._host = own_address() if on_network else LOOPBACK
+        if on_network and self._host == LOOPBACK:
+            raise ColobusError("--reduce group: this host has no route to others; give it one")
         self._store: Any = None
         self._lock = threading.Lock()
         self._closed = False

@@ -83,16 +83,16 @@ class SharedSchedule(Schedule):
     """For one of several learners, which needs the steps of all.
 
     If each step is learned from once and each gradient counts, versions since the start count the
-    batches of all. If some gradients are dropped, the tracker says the steps, which counts their
-    batches, too. With a replay buffer the steps that were new in this learner's batches are
-    multiplied.
+    batches of all. With a replay buffer the steps that were new in this learner's batches are
+    multiplied. Where gradients may be dropped, or learners be faster than others, the tracker says
+    the steps.
 
     Args:
         algorithm: whose state is moved.
         steps: environment steps behind the parameters at the start of the run.
         first: version of the parameters at the start of the run.
-        share: learners whose batches make one version (with replay buffers: all learners), or None
-            if gradients may be dropped: then the tracker says the steps (`hear`).
+        learners: that the run has.
+        told: whether the tracker says the steps (`hear`).
         buffer: that is lost with this learner, one of as many as there are learners.
         stop: as in `Schedule`.
     """
@@ -102,22 +102,23 @@ class SharedSchedule(Schedule):
         algorithm: Algorithm,
         steps: int,
         first: Version,
-        share: int | None,
+        learners: int,
+        told: bool = False,
         buffer: ReplayBuffer | None = None,
         stop: StopRule = ENDLESS,
     ) -> None:
         super().__init__(algorithm, algorithm.start(), steps, stop)
-        self._first, self._share, self._buffer = first, share, buffer
+        self._first, self._learners, self._told, self._buffer = first, learners, told, buffer
         self._first_steps = steps
         self._fresh = 0  # environment steps that came with this learner's batches
 
     def begin(self, begun: ResumePoint) -> None:
         """Count the new steps on from those that the run has when this learner begins."""
         super().begin(begun)
-        if self._share is None:
+        if self._told:
             self.steps = begun.steps
-        elif self._buffer is not None:
-            self._buffer.begin((begun.steps - self._first_steps) / self._share)
+        if self._buffer is not None:
+            self._buffer.begin((begun.steps - self._first_steps) / self._learners)
         if self._algorithm.source == "buffer":
             self._first_steps = begun.steps
 
@@ -127,14 +128,16 @@ class SharedSchedule(Schedule):
             own = self._fresh + int(batch.fresh)
         else:
             own = (version.number - self._first.number) * batch.actions.numel()
-        if self._share is not None:
-            self.steps = self._first_steps + self._share * own
+        if not self._told:
+            self.steps = self._first_steps + self._learners * own
         self._move({})
 
     def hear(self, steps: int) -> None:
-        """Take the steps of the run, which count batches whose gradients are dropped, too."""
-        if self._share is None:
+        """Take the steps of the run: of dropped gradients too, and of no learner that is lost."""
+        if self._told:
             self.steps = steps
+        elif self._algorithm.source == "queue":  # versions are of fewer batches, by --shrink
+            self._first_steps -= max(self.steps - steps, 0)
 
     def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Take in the batch's values."""

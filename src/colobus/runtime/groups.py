@@ -59,7 +59,7 @@ class Cluster:
     is sent checkpoints, and sends evaluations and films back."""
     shrink: bool = False
     """While more workers are lost than there are backups, a step takes the gradients of those
-    left; else it waits until the lost are back."""
+    left; else it waits for them, ten minutes at most."""
 
     @property
     def patience(self) -> float:

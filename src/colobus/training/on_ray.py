@@ -57,6 +57,22 @@ class OnRay(Launcher):
                 f"--object-store {self._cluster.object_store} with a cluster that is there: it has "
                 "its own; give ray start --object-store-memory"
             )
+        free = not (experiment.shape.asynchronous or experiment.deterministic)
+        if self.shrinks and not (experiment.shape.topology.remote_servers and free):
+            raise ColobusError(
+                "--shrink: has an effect only with --workers or --learners, and with neither "
+                "--asynchronous nor --deterministic"
+            )
+        if experiment.deterministic and experiment.replay.capacity:
+            raise ColobusError(
+                "--deterministic with a replay buffer and --on ray: the buffer is saved with each "
+                "checkpoint, and lives on another host than the run's folder; leave one of them out"
+            )
+        if experiment.replay.keep:
+            raise ColobusError(
+                "--keep with --on ray: replay buffers live on other hosts than the run's folder; "
+                "leave it out, and a resumed run fills them anew"
+            )
         placement = place(devices, on_ray=True)
         check_limits(experiment, self._cluster, placement, resumed)
         return placement
@@ -122,12 +138,7 @@ class OnRay(Launcher):
         return Errands(what, self._cluster.cpus, log, there)
 
     def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[RoleGraph, Runtime]:
-        """Place the processes in the cluster.
-
-        Raises:
-            ColobusError: if replay buffers are to be kept, which live on other hosts than the
-                folder.
-        """
+        """Place the processes in the cluster."""
         from colobus.runtime.ray.placement import Incarnation
         from colobus.runtime.ray.runtime import Ray
         from colobus.runtime.ray.session import Prometheus, is_on_network
@@ -135,16 +146,6 @@ class OnRay(Launcher):
         if self._cluster.joined:
             self._exported = Prometheus(str(plan.folder))
         experiment, on_network = plan.experiment, bool(self._cluster.joined) and is_on_network()
-        if experiment.deterministic and experiment.replay.capacity:
-            raise ColobusError(
-                "--deterministic with a replay buffer and --on ray: the buffer is saved with each "
-                "checkpoint, and lives on another host than the run's folder; leave one of them out"
-            )
-        if experiment.replay.keep:
-            raise ColobusError(
-                "--keep with --on ray: replay buffers live on other hosts than the run's folder; "
-                "leave it out, and a resumed run fills them anew"
-            )
         events = Events(plan.folder / EVENTS, plan.began)
 
         def incarnation(start: Start) -> Incarnation:
@@ -220,11 +221,13 @@ def graph_in_process(
     began: float | None,
     on_network: bool = False,
     gpu: bool = False,
+    late: float = 0.0,
 ) -> RoleGraph:
     """Return the graph of a run as a process makes it, on CPUs unless it was given a GPU.
 
-    ``make`` makes graphs, as the driver has it; ``placement`` is that of a process with a GPU. The
-    other arguments are those of `colobus.training.topology.make_graph`.
+    ``make`` makes graphs, as the driver has it; ``placement`` is that of a process with a GPU;
+    ``late`` are seconds of waiting for hosts, which are no part of the training. The other
+    arguments are those of `colobus.training.topology.make_graph`.
 
     Raises:
         ColobusError: if torch cannot use the GPU.
@@ -233,4 +236,5 @@ def graph_in_process(
     for device in own.gpus:
         find_device(str(device))  # torch may be unable to use it
     prepare(own, experiment.deterministic)
+    began = None if began is None else began + late
     return make(experiment, start, folder, began, spread=True, placement=own, on_network=on_network)

@@ -345,7 +345,7 @@ class RoleFactory:
         shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
         topology, stop = shape.topology, self.experiment.stop
         every = not shape.asynchronous and topology.gradients == topology.learners
-        share = topology.learners if every or algorithm.source == "buffer" else None
+        told = not every or (algorithm.source == "buffer" and not self.experiment.deterministic)
         self.graph.add(
             f"learner-{index}",
             "learner",
@@ -367,7 +367,14 @@ class RoleFactory:
             ),
             compute=self._backprop(index),
             schedule=part(
-                SharedSchedule, algorithm, start.steps, start.version, share, buffer, stop
+                SharedSchedule,
+                algorithm,
+                start.steps,
+                start.version,
+                topology.learners,
+                told,
+                buffer,
+                stop,
             ),
             replay=replay,
             tracker=self.tracker,

@@ -22,7 +22,7 @@ import torch
 from colobus.core.errors import ClusterLost, ColobusError, Lost, Stalled
 from colobus.core.functions import code_in
 from colobus.core.timing import clock
-from colobus.experiment.check import check, check_onnx
+from colobus.experiment.check import check
 from colobus.experiment.memory import buffer_bytes
 from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.tracker import Status, Tracker
@@ -129,8 +129,6 @@ def train(
     host = launcher(on or runtime_of(cluster), cluster)
     check(experiment)
     placement = host.check(experiment, devices or Devices(), resume)
-    if placement.act_with == "onnx":
-        check_onnx(experiment)
     host.prepare(experiment, placement, log)
     keep_freed_memory()
     torch.set_num_threads(1)
@@ -307,10 +305,9 @@ class Run:
 
     def _shrink(self, graph: RoleGraph, runtime: Runtime) -> None:
         """Let steps take the gradients of the learners that are there, with ``--shrink``."""
-        topology = self.experiment.shape.topology
-        synchronous = topology.remote_servers and not topology.shape.asynchronous
-        if not self.launcher.shrinks or not synchronous:
+        if not self.launcher.shrinks:
             return
+        topology = self.experiment.shape.topology
         count = max(min(topology.gradients, topology.learners - runtime.away), 1)
         for name in graph.names("server"):
             runtime.roles[name].need(count)

@@ -23,6 +23,7 @@ from colobus.core.arrays import join
 from colobus.core.checkpoint import Checkpoint
 from colobus.core.errors import CannotWrite, ColobusError, Lost
 from colobus.core.files import backwards, open_regular, parse_lines
+from colobus.core.timing import sleep
 from colobus.core.types import AlgorithmState, Origin, Params, State, Version
 from colobus.envs.make import agents
 from colobus.experiment.memory import batch_of
@@ -35,7 +36,7 @@ from colobus.roles.schedule import annealed
 from colobus.roles.snapshot import WRONG
 from colobus.roles.tracker import Status, Tracker
 from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
-from colobus.runs.folder import BUFFERS, EPISODES, METRICS
+from colobus.runs.folder import BUFFERS, EPISODES, LOOKS, METRICS, SECONDS_BETWEEN_LOOKS
 from colobus.runtime.api import Runtime
 from colobus.runtime.graph import RoleGraph
 
@@ -93,8 +94,12 @@ class SliceSaver:
 
     def last(self, hung: Sequence[str]) -> bool:
         """Save the newest version after the learners have ended; return whether that worked."""
-        slices = [server.state() for server in self.servers]
-        versions = [params.version for params, _ in slices]
+        for _ in range(LOOKS):  # the last gradients may still be on their way to some servers
+            slices = [server.state() for server in self.servers]
+            versions = [params.version for params, _ in slices]
+            if len(set(versions)) == 1 or self.experiment.shape.asynchronous:
+                break
+            sleep(SECONDS_BETWEEN_LOOKS)
         if not all(bool(params.values.isfinite().all()) for params, _ in slices):
             return False
         if len(set(versions)) == 1 or self.experiment.shape.asynchronous:

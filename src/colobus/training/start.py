@@ -207,9 +207,10 @@ def begin_new(
         log(about["from"])
     about |= describe_devices(placement, on_ray=remote)
     config = Config(name, experiment, start.actions, about)
-    for own in games if experiment.deterministic else ():  # actors open new ones, wherever they are
+    unused = remote or experiment.deterministic  # actors open new ones, wherever they are
+    for own in games if unused else ():
         close(own)
-    return config, replace(start, run=identity(config)), None if experiment.deterministic else games
+    return config, replace(start, run=identity(config)), None if unused else games
 
 
 def least_steps(experiment: Experiment) -> int:

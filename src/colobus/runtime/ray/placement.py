@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import ray
@@ -193,6 +194,13 @@ def check_resources(
             f"{count} processes ask for {cluster.cpus:g} CPUs each, and the hosts hold {holds} of "
             f"them: none has more than {most:g} CPUs; lower --cpus or --cores, or take more hosts"
         )
+    for spec, need in zip(specs, needs, strict=True):
+        if not any(room.holds(need) for room in hosts_there().values()):
+            raise ColobusError(
+                f"{spec.name} asks for {need.cpus:g} CPUs, {need.gpus:g} GPUs and "
+                f"{need.memory / 2**30:.1f} GiB of memory, and no host has all of it; lower --cpus "
+                "or --games, or take larger hosts"
+            )
 
 
 def check_versions(process: RemoteProcess) -> None:
@@ -249,6 +257,7 @@ class Processes:
         self.of_role = {role: one for one in self.all for role in one.spec.roles}
         self._threads, self._graph = call_threads(graph, specs), graph
         self.silent = SilentHosts()
+        self._late = 0.0  # seconds that the run has waited for hosts, which do not count
         self.set_incarnation(first)
         if not cluster.patience:
             self.find_room()
@@ -279,6 +288,8 @@ class Processes:
             while True:
                 try:
                     self.find_room()
+                    self._late = time.monotonic() - began
+                    self.set_incarnation(self._incarnation)
                     return
                 except ColobusError as error:
                     now = time.monotonic()
@@ -306,7 +317,8 @@ class Processes:
 
     def set_incarnation(self, incarnation: Incarnation) -> None:
         """Have all processes that begin from now on begin this incarnation."""
-        self.incarnation, self._make_graph = incarnation.number, ray.put(incarnation.make_graph)
+        self.incarnation, self._incarnation = incarnation.number, incarnation
+        self._make_graph = ray.put(partial(incarnation.make_graph, late=self._late))
 
     def begin(self, processes: Sequence[RemoteProcess]) -> None:
         """Ask processes to build their roles and run them; start those that have no Ray actor.

@@ -260,9 +260,10 @@ class Errands:
         """End the process, with the errand that it does."""
         self._over = True
         if (actor := self._actor) is not None:
-            with contextlib.suppress(RayError):  # it may be gone, or not be there yet
+            with contextlib.suppress(RayError):  # it may be gone, or not be there yet, or Ray is
                 ray.get(actor.stop.remote(), timeout=END_SECONDS)
-            ray.kill(actor)
+            with contextlib.suppress(RayError):
+                ray.kill(actor)
 
     def _start(self) -> Any:
         here = ray.get_runtime_context().get_node_id()
