@@ -150,7 +150,7 @@ def test_servers_that_bound_a_run_are_not_faster_simulated(tmp_path: Path, flags
     words = ("--nodes", 16, *flags.split(), "--costs", file, "--no-changes", "--servers", 1)
     found = planned(*words)
     assert found["bound_by"] == "servers' steps"
-    assert 0.8 < found["steps"][0] / found["bounds"]["servers' steps"] <= 1.0
+    assert 0.8 < found["steps"][0] / found["bounds"]["servers' steps"] < 1.02  # of a short time
 
 
 @pytest.mark.slow

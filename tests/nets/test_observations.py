@@ -102,7 +102,7 @@ def test_of_pictures_of_floats_the_largest_number_is_white() -> None:
     frames, reconstructions = reconstruct(net, stacks)
     want = (stacks[:, -1] / stacks[:, -1].max() * 255).round()
     np.testing.assert_array_equal(frames, want.numpy())
-    assert (frames.dtype, reconstructions.dtype, frames.max()) == (np.uint8, np.uint8, 255)
+    assert frames.dtype == reconstructions.dtype == np.uint8
 
 
 @pytest.mark.parametrize(("planes", "masks"), [(1, 0), (2, 0), (3, 0), (3, 85)])

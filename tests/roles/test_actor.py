@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -230,18 +229,6 @@ def test_a_restarted_actor_plays_fresh_games_and_goes_on_counting() -> None:
     assert not sent[2].ages[:, 0].any()
     assert not np.array_equal(sent[2].frames[:, :K], sent[1].frames[:, -K:])
     assert not sent[2].frames[:, : K - 1].any()
-
-
-def test_an_actor_whose_games_could_not_be_saved_loses_no_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scene = on_catch()
-    scene.play(2)
-    monkeypatch.setattr(scene.actor, "_hand_over", Mock(side_effect=[RuntimeError, None, None]))
-    with pytest.raises(RuntimeError):
-        scene.actor.step()
-    scene.actor.restart()
-    assert [t.round for t in scene.play(2)] == [0, 1, 2, 3]
 
 
 def test_a_bfloat16_actor_acts_in_bfloat16() -> None:

@@ -224,11 +224,12 @@ def test_schedules_count_no_batches_of_workers_that_are_lost() -> None:
     algorithm = replace(ALGORITHM, lr=1.0, lr_end=0.0, anneal_steps=1000)
     schedule = SharedSchedule(algorithm, 100, Version(0, 5), learners=4)
     batch = stand_in(SimpleNamespace(actions=torch.zeros(10)))
-    for version in range(20):
+    played = 100
+    for version in range(60):
         schedule.before(batch, Version(0, 5 + version))
-        assert schedule.steps <= 100 + 30 * version + 10
-        schedule.hear(100 + 30 * (version + 1) if version < 10 else 400 + 40 * (version - 9))
-    assert schedule.steps == 100 + 30 * 10 + 40 * 9  # the last version's steps were not reported
+        assert 0 <= schedule.steps - played <= 40  # a round ahead at most
+        played += 30 if version < 30 else 40  # it comes back
+        schedule.hear(played)
 
 
 @pytest.mark.parametrize("fails", ["before", "after"])

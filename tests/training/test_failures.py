@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import re
 import shutil
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from colobus.cli.interrupts import GIVE_UP_SECONDS, NAMES, Interrupts
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import Stalled
 from colobus.core.files import read_lines
+from colobus.envs.catch import CatchGames
 from colobus.evaluation.agent import load
 from colobus.roles.actor import Actor
 from colobus.roles.learner import Learner
@@ -356,3 +359,20 @@ def test_those_that_do_not_come_back_are_named(
     for thread in threading.enumerate():
         if thread.name.startswith("actor-"):
             thread.join(60)
+
+
+def test_an_actor_whose_games_cannot_be_saved_once_loses_no_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deterministic run would wait for that round until it stalls."""
+    save, calls = CatchGames.save, itertools.count(1)
+
+    def fails_once(self: CatchGames) -> dict[str, Any]:
+        if next(calls) == 10:
+            raise RuntimeError("no room")
+        return save(self)
+
+    monkeypatch.setattr(CatchGames, "save", fails_once)
+    result = train(catch(steps=20_000, deterministic=True), tmp_path / "run")
+    assert next(calls) > 11
+    assert result.status.steps >= 20_000

@@ -309,8 +309,8 @@ class Actor:
             actions, rewards = torch.from_numpy(rollout.actions), rollout.rewards
             explored = self._exploration.end(torch.stack(all_scores, dim=1), actions, rewards)
         log_probs = explored.log_probs.numpy()
-        about = (self.settings.index, self._round, version)
-        return Trajectory(*about, *rollout, log_probs, explored.independent, before), finished
+        known = (*rollout, log_probs, explored.independent, before)
+        return Trajectory(self.settings.index, self._round, version, *known), finished
 
     def _begin_rollout(self, version: Version) -> None:
         """Tell the exploration that a rollout begins.
