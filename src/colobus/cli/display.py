@@ -238,7 +238,7 @@ class Display:
         score = Text.assemble(
             "score ",
             (f"{words.number(status.score)}{goal}", "bold"),
-            f" (mean of {WINDOW} games) · best ",
+            f" (mean of {min(status.games, WINDOW)} games) · best ",
             (words.number(status.best), "bold green"),
             f" · {status.games:,} games",
         )

@@ -99,7 +99,7 @@ def list_runs(args: Sequence[str]) -> int:
         return 0
 
     def number(value: float | None) -> str:
-        return DASH if value is None else f"{value:.4g}"
+        return DASH if value is None else plus_minus(value, None)
 
     columns = ("run", "tags", "game", "algorithm", "seed>", "steps>", "time>", "score>")
     table = tuple(

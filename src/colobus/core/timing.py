@@ -126,20 +126,21 @@ class Clock:
         self.stage = "starting"
         self.since = now()
         self.steps = 0  # finished calls of step()
+        self._inside = 0.0  # seconds of the stages inside of the present one
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        """Count the time in this context as time of ``stage``."""
-        before, start = self.stage, now()
-        self.stage, self.since = stage, start
+        """Count the time in this context, without that of stages inside, as time of ``stage``."""
+        before, outside, start = self.stage, self._inside, now()
+        self.stage, self.since, self._inside = stage, start, 0.0
         try:
             _time.enter(stage)
             yield
         finally:
             _time.leave(stage)
             end = now()
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + end - start
-            self.stage, self.since = before, end
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + end - start - self._inside
+            self.stage, self.since, self._inside = before, end, outside + end - start
 
     @property
     def waiting(self) -> bool:
@@ -160,7 +161,7 @@ def bounding_stage(stages: Mapping[str, Mapping[str, float]]) -> str:
             waits = stage.startswith(WAIT)
             if role.startswith("learner"):
                 waiting, working = waiting + waits * spent, working + (not waits) * spent
-            elif not waits:
+            elif not waits and not role.startswith("loader"):  # they work beside the actors
                 acting[stage] = acting.get(stage, 0.0) + spent
     if acting and waiting > working:
         return max(acting, key=lambda stage: acting[stage])

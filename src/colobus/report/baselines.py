@@ -41,7 +41,7 @@ def beside_public(results: Results) -> list[Block]:
             cells = [_mean_at(runs, frames) for frames in marks]
             rows.append((f"this report: {name}", str(len(runs)), *cells))
         for curve in curves:
-            cells = [f"{v:.4g}" if (v := curve.points.get(f)) is not None else "" for f in marks]
+            cells = [plus_minus(v, None) if (v := curve.points.get(f)) is not None else "" for f in marks]
             rows.append((curve.method, str(curve.runs), *cells))
         columns = ("method", "runs>", *(f"{frames // 1_000_000} M>" for frames in marks))
         caption = f"{game}: grey lines are public curves, named where there is room."
@@ -64,7 +64,7 @@ def beside_public(results: Results) -> list[Block]:
 
 def _mean_at(runs: Sequence[RunFolder], frames: int) -> str:
     scores = [score for run in runs if (score := score_at(run, frames)) is not None]
-    return f"{np.mean(scores):.4g}" if len(scores) == len(runs) else ""
+    return plus_minus(float(np.mean(scores)), None) if len(scores) == len(runs) else ""
 
 
 def beside_published(results: Results) -> list[Block]:
@@ -149,7 +149,7 @@ def peaks(results: Results) -> list[Block]:
                 continue
             tops = [max(scores, key=lambda one: one[1]) for scores in each]
             after, score = (fmean(values) for values in zip(*tops, strict=True))
-            cells = [f"{score:.4g}", f"{after / 60:.1f}"]
+            cells = [plus_minus(score, None), f"{after / 60:.1f}"]
             for level, least in levels.items():
                 when = [seconds_above(scores, least) for scores in each]
                 minutes = [seconds / 60 for seconds in when if seconds is not None]

@@ -139,7 +139,7 @@ def _summary(results: Results) -> list[Block]:
                     "runs>": str(len(one.results)),
                     "score>": plus_minus(one.score, one.error),
                     "each run>": ", ".join(
-                        [f"{score:.4g}" for score in one.scores]
+                        [plus_minus(score, None) for score in one.scores]
                         + [DASH] * sum(own[1:] == (one.group, game) for own in results.unscored)
                     ),
                     "human-normalised>": "" if share is None else f"{share:.1f} %",

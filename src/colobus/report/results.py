@@ -326,6 +326,7 @@ def score_at(run: RunFolder, frames: int) -> float | None:
     """Return a run's running score after so many frames; None if it did not come so far."""
     steps = frames / run.frame_skip
     rows = [row.values for row in run.curve.rows if "score" in row.values]
+    rows = [row for row in rows if row.get("games", 0) >= WINDOW]
     if not rows or rows[-1]["steps"] < steps:
         return None
     before = [row["score"] for row in rows if row["steps"] <= steps]

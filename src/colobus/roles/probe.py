@@ -63,7 +63,9 @@ class Probe:
         if self._stacks is None:
             stacks = some_stacks(batch.frames, batch.ages, net.stack, OBSERVATIONS)
             self._stacks = stacks.to(flat.values.device)
-        if version % self._every:
+            self._looked = (version - 1) // self._every
+        before, self._looked = self._looked, version // self._every
+        if before == self._looked:  # as a learner of several does not see every version
             return
         with Layers() as layers:
             seen = net.preprocess(self._stacks)
@@ -76,7 +78,8 @@ class Probe:
         actions = scores.argmax(dim=1)
         before, self._actions = self._actions, actions
         churn = {} if before is None else {"churn": (actions != before).float().mean()}
-        return churn | {"greedy_gap": (best[:, 0] - best[:, -1]).mean()}
+        forced = best[:, -1] <= FORBIDDEN  # only one action is allowed
+        return churn | {"greedy_gap": (best[:, 0] - best[:, -1]).masked_fill(forced, 0.0).mean()}
 
     def _parameters(self, flat: FlatParameters) -> dict[str, torch.Tensor]:
         """Return norms by parameter, and how far all of them have moved."""

@@ -105,7 +105,10 @@ class Outlook:
         first, last = self._loads[0].stages, self._loads[-1].stages
         return bounding_stage(
             {
-                role: {name: s - first.get(role, {}).get(name, 0.0) for name, s in stages.items()}
+                role: {  # that of a replaced actor begins at 0
+                    name: (s - before if s >= (before := first.get(role, {}).get(name, 0.0)) else s)
+                    for name, s in stages.items()
+                }
                 for role, stages in last.items()
             }
         )

@@ -276,7 +276,7 @@ class Run:
             if news["kind"] == "evaluation":
                 mean, steps, version = news["mean"], news["steps"], news["version"]
                 whole = news["games"] >= news["asked"]
-                if tracker.evaluated(mean, steps, version) and whole:
+                if tracker.evaluated(mean, steps, version, whole):
                     self._good_enough.set()
 
     def _look(self, tracker: Tracker, saver: Saver, runtime: Runtime) -> None:
@@ -284,7 +284,9 @@ class Run:
         if failure := tracker.failure():
             raise cannot_write(self.folder, failure)
         stages = {role.name: role.seconds for role in runtime.states()}
-        tracker.spent(stages, None if self.launcher.remote else self._busy.look())
+        shape, helped = self.experiment.shape, is_atari(self.experiment.games.game)
+        several = self.launcher.remote or shape.env_processes or (helped and self.start.saved)
+        tracker.spent(stages, None if several else self._busy.look())
         self.status = tracker.status()
         self.launcher.tell(self.status)
         self._alarms.look(self.status)

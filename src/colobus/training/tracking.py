@@ -184,10 +184,14 @@ class Tracked:
         line = {
             **{"steps": status.steps, "seconds": status.seconds, "games": status.games},
             **{"score": status.score, "best": status.best, "evaluated": status.evaluated},
+            **dict(zip(("lag_min", "lag_mean", "lag_max"), status.lag, strict=True)),
             **status.values,
+            **(status.workers.values(timed=True) if status.workers else {}),
         }
         rate = (status.steps - steps) / max(status.seconds - seconds, 1e-9) if steps else 0.0
         values = tagged(line, status.values, rate, self._episodes)
+        if rate <= 0:  # the first one, or on Ray the run went back to a checkpoint
+            del values["charts/SPS"]
         self._client.log({name: float(value) for name, value in values.items()}, status.steps)
         self._before, self._episodes = (status.seconds, status.steps), []
         self._send_films()

@@ -136,9 +136,9 @@ def why_less(score: float | None, mean: float, error: float) -> str:
     if score is None or not mean < score - 2 * error:
         return ""
     return (
-        f"training ended at {score:.2f}, a mean of {WINDOW} games that earlier versions of the "
-        f"agent played, chosen by the rule that ended the run and so on the lucky side; {mean:.2f} "
-        "is of new games of one version"
+        f"training ended at {score:.2f}, a mean of its last games, which earlier versions of the "
+        "agent played (with --until-score that by which the run ended, and so on the lucky side); "
+        f"{mean:.2f} is of new games of one version"
     )
 
 
@@ -208,8 +208,8 @@ def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> st
         return f"{minutes:.1f} minutes of {rule.minutes:g}"
     if rule.until_score is not None and len(recent) == WINDOW and score >= rule.until_score:
         return f"score {score:.2f} of {rule.until_score:g}"
-    _, evaluated = checkpoint.counters.get("evaluated") or (0, -math.inf)
-    if rule.is_met_by(evaluated):
+    _, evaluated, *whole = checkpoint.counters.get("evaluated") or (0, -math.inf)
+    if all(whole) and rule.is_met_by(evaluated):
         return f"evaluated score {evaluated:.2f} of {rule.until_evaluated:g}"
     return ""
 
@@ -263,7 +263,8 @@ def endings(status: Status, stop: StopRule, rate: float, evaluations: Points = (
         what = f"{stop.minutes:g} minute{'s' * (stop.minutes != 1)}"
         found.append(Ending(what, min(status.seconds / end, 1.0), left, True))
     if stop.until_score is not None:
-        points = [(seconds, score) for _, seconds, score in status.curve]
+        full = status.curve if status.games >= WINDOW else []
+        points = [(seconds, score) for _, seconds, score in full]
         found.append(_of_score("a score of", points, stop.until_score))
     if isinstance(stop.until_evaluated, float | int):
         found.append(_of_score("an evaluated score of", evaluations, stop.until_evaluated))
@@ -351,7 +352,7 @@ def about_workers(workers: WorkersStatus) -> list[str]:
         f"{workers.active} of {workers.all} workers active",
         f"{100 * traffic.dropped / gradients:.1f} % of gradients dropped",
         f"{100 * traffic.partial / gradients:.1f} % taken by some servers only",
-        f"{workers.queue:.1f} trajectories queued",
+        f"{workers.queue:,.1f} kept in the replay",
         f"{workers.waited:.2f} s of waiting in an update",
     ]
 

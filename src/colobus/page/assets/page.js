@@ -217,7 +217,7 @@ function drawScores(runs) {
   return drawn;
 }
 
-const TITLES = { steps_per_second: "Steps a second", lag_mean: "Policy lag, in versions (mean)", queue_depth: "Trajectories that wait for a learner", waited_seconds: "Seconds a learner waits before an update" };
+const TITLES = { steps_per_second: "Steps a second", lag_mean: "Policy lag, in versions (mean)", queue_depth: "Kept in the replay: trajectories of a queue, steps of a buffer", waited_seconds: "Seconds a learner waits before an update" };
 
 let openLearning = false;
 

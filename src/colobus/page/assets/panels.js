@@ -18,7 +18,7 @@ const of = (run, name) => run.newest[name];
 
 export function speedOf(run) {
   const speeds = run.curve.steps_per_second.filter((value) => value !== null).slice(-5);
-  return speeds.length ? speeds.reduce((sum, value) => sum + value, 0) / speeds.length : null;
+  return speeds.length ? speeds.sort((a, b) => a - b)[speeds.length >> 1] : null;
 }
 
 function status(run) {
@@ -40,7 +40,7 @@ function card(run, colour) {
     { class: "card run", colour },
     make("div", { class: "title" }, make("h3", { title: run.folder }, run.name), status(run)),
     make("p", { class: "quiet" }, [run.game, run.algorithm, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · ")),
-    make("p", { class: "big" }, scoreOf(of(run, "score")), make("small", {}, " mean of 50 games")),
+    make("p", { class: "big" }, scoreOf(of(run, "score")), make("small", {}, ` mean of ${Math.min(of(run, "games") ?? 50, 50)} games`)),
     make("dl", {}, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
   );
 }

@@ -127,6 +127,7 @@ class Tracker:
         self._tensorboard: TensorBoard | None = None
         self._lately: list[Episode] = []  # ended since the line of metrics before
         self._line = (run.steps, self._status.seconds)  # steps and seconds of that line
+        self._rate = 0.0  # steps a second until then
         if files:
             if settings.tensorboard:
                 self._tensorboard = TensorBoard(files.tensorboard, run.settings)
@@ -204,21 +205,23 @@ class Tracker:
                 self._over = self._take(number, [told[i] for i in sorted(told)])
             return self._over, self._status.steps
 
-    def evaluated(self, mean: float, steps: int, version: int) -> bool:
+    def evaluated(self, mean: float, steps: int, version: int, whole: bool = True) -> bool:
         """Take the mean score of an evaluation beside the run; return whether it ends the run.
 
         Args:
             mean: raw return of its games.
             steps: environment steps behind the checkpoint that played.
             version: of that checkpoint, which is not deleted if it is the best until now.
+            whole: whether all games were played; a mean of fewer ends no run.
         """
         with self._lock:
             self._status.evaluated = mean
-            if self._evaluated is None or mean > self._evaluated[1]:
-                self._evaluated = [version, mean]
+            best = self._evaluated
+            if best is None or (whole, mean) > (all(best[2:]), best[1]):
+                self._evaluated = [version, mean, float(whole)]
             if self._tensorboard:
                 self._tensorboard.put({"steps": steps, EVALUATED: mean})
-            return self._stop.is_met_by(mean)
+            return whole and self._stop.is_met_by(mean)
 
     def spent(self, stages: Stages, cores: float | None = None) -> None:
         """Take the seconds that each active role has spent in each stage since it began.
@@ -373,7 +376,8 @@ class Tracker:
         self._last_line = moment
         steps, seconds = self._line
         self._line = (status.steps, status.seconds)
-        rate = (status.steps - steps) / max(status.seconds - seconds, 1e-9)
+        if not last or status.seconds - seconds >= 0.5 or not self._rate:  # else just after one
+            self._rate = (status.steps - steps) / max(status.seconds - seconds, 1e-9)
         line = {
             "steps": status.steps,
             "seconds": round(status.seconds, 3),
@@ -387,7 +391,7 @@ class Tracker:
             **status.values,
         }
         if not every:  # these depend on time
-            line |= {"throughput": round(rate, 1), **self._stages.values()}
+            line |= {"throughput": round(self._rate, 1), **self._stages.values()}
             if status.cores is not None:
                 line["cores_busy"] = round(status.cores, 2)
         if status.workers is not None:
@@ -397,7 +401,7 @@ class Tracker:
         self._metrics.put(line)
         self._writer.wake()
         if self._tensorboard:
-            self._tensorboard.put(line | tagged(line, status.values, rate, self._lately))
+            self._tensorboard.put(line | tagged(line, status.values, self._rate, self._lately))
         self._lately.clear()
 
     def _log(self, episodes: list[Episode]) -> None:
