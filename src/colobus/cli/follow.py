@@ -141,5 +141,6 @@ def in_words(result: dict[str, Any]) -> str:
     fewer = f" ({result['asked']} asked for)" if result["asked"] > result["games"] else ""
     error = f" ± {result['standard_error']:.2f} (standard error)" * (result["games"] > 1)
     return (
-        f"{result['steps']:,} steps: mean {result['mean']:.2f}{error}, max {result['max']:g} of {result['games']} games{fewer}; {rest}"
+        f"{result['steps']:,} steps: mean {result['mean']:.2f}{error}, max {result['max']:g} of "
+        f"{result['games']} games{fewer}; {rest}"
     )

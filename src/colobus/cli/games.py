@@ -79,6 +79,7 @@ def list_runs(args: Sequence[str]) -> int:
     from colobus.cli.display import Printer, on_terminal
     from colobus.core.timing import clock
     from colobus.report.format import DASH, Table
+    from colobus.report.statistics import plus_minus
     from colobus.runs.listing import Runs, about_run, check_places
     from colobus.runs.read import tags_of
 

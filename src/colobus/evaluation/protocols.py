@@ -233,11 +233,12 @@ class Evaluation:
         own = self.protocol.episodes
         kind = "games, each from one start" if self.starts else "full games"
         instead = f" instead of {own}" if self.episodes != own or self.too_late else ""
-        spread = f" ± {self.standard_error:.2f} (standard error), median {self.median:g}, quartiles "
-        spread += f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max "
-        spread += f"{self.max:g}"
+        spread = (
+            f" ± {self.standard_error:.2f} (standard error), median {self.median:g}, quartiles "
+            f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max {self.max:g}"
+        ) * (count > 1)
         lines = [
-            f"{settings.game} after {self.steps:,} steps: mean {self.mean:.2f}{spread * (count > 1)}",
+            f"{settings.game} after {self.steps:,} steps: mean {self.mean:.2f}{spread}",
             *self._beside_a_human(),
             f"protocol {self.protocol.name}: {self.protocol.about}; {count} {kind}{instead}, raw "
             f"rewards, {describe(self.policy, self.epsilon)}, {len(self.action_names)} actions, "

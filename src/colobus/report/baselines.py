@@ -41,7 +41,8 @@ def beside_public(results: Results) -> list[Block]:
             cells = [_mean_at(runs, frames) for frames in marks]
             rows.append((f"this report: {name}", str(len(runs)), *cells))
         for curve in curves:
-            cells = [plus_minus(v, None) if (v := curve.points.get(f)) is not None else "" for f in marks]
+            points = [curve.points.get(frames) for frames in marks]
+            cells = ["" if score is None else plus_minus(score, None) for score in points]
             rows.append((curve.method, str(curve.runs), *cells))
         columns = ("method", "runs>", *(f"{frames // 1_000_000} M>" for frames in marks))
         caption = f"{game}: grey lines are public curves, named where there is room."

@@ -18,6 +18,7 @@ from colobus.core.types import Batch
 from colobus.nets.network import Network
 from colobus.nets.observations import some_stacks
 from colobus.ops.flat import FlatParameters
+from colobus.ops.losses import FORBIDDEN
 
 OBSERVATIONS = 256
 """Of the first batch: the fixed batch that every look is at."""

@@ -22,6 +22,7 @@ import torch
 from colobus.core.errors import ClusterLost, ColobusError, Lost, Stalled
 from colobus.core.functions import code_in
 from colobus.core.timing import clock
+from colobus.envs.make import is_atari
 from colobus.experiment.check import check
 from colobus.experiment.memory import buffer_bytes
 from colobus.experiment.settings import Experiment, algorithm_name
