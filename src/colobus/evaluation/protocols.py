@@ -26,30 +26,19 @@ from colobus.runs.read import evaluation_file, write_new
 
 @dataclass(frozen=True)
 class Protocol:
-    """An evaluation protocol. Where a setting is None, that of the run holds.
-
-    Args:
-        name: of the protocol.
-        episodes: default number of games.
-        about: one line that describes the protocol, with its source.
-        sticky: probability of sticky actions.
-        noop_max: as in `GameSettings`: one more than the most no-ops.
-        max_frames: frame limit of a game in emulator frames.
-        stuck: limit of a `StuckGuard`; None for no guard.
-        policy: policy of the protocol; None for that of the agent.
-        starts: games begin at start states (`colobus.evaluation.start_states`); ``max_frames``
-            then counts the frames before them too.
-    """
+    """An evaluation protocol. Where a setting is None, that of the run holds."""
 
     name: str
-    episodes: int
-    about: str
-    sticky: float | None = None
-    noop_max: int | None = None
-    max_frames: int | None = None
-    stuck: int | None = None
-    policy: PolicyName | None = None
+    episodes: int  # default number of games
+    about: str  # one line that describes the protocol, with its source
+    sticky: float | None = None  # probability of sticky actions
+    noop_max: int | None = None  # as in `GameSettings`: one more than the most no-ops
+    max_frames: int | None = None  # frame limit of a game in emulator frames
+    stuck: int | None = None  # limit of a `StuckGuard`; None for no guard
+    policy: PolicyName | None = None  # of the protocol; None for that of the agent
     starts: bool = False
+    """Games begin at start states (`colobus.evaluation.start_states`); ``max_frames`` then counts
+    the frames before them too."""
 
     def settings(self, games: GameSettings) -> GameSettings:
         """Return how games are played under this protocol by an agent trained on ``games``.

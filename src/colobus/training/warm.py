@@ -27,17 +27,11 @@ HEADS = ("heads.", "auxiliary.")
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights that a run begins with.
+    """The weights that a run begins with."""
 
-    Args:
-        said: which they are, as the user named them.
-        config: of the run that learned them.
-        checkpoint: that has them.
-    """
-
-    said: str
-    config: Config
-    checkpoint: Checkpoint
+    said: str  # which they are, as the user named them
+    config: Config  # of the run that learned them
+    checkpoint: Checkpoint  # that has them
 
     def taken(self, net: Network, experiment: Experiment) -> dict[str, torch.Tensor]:
         """Return the parameters of a new run by name.
