@@ -231,7 +231,7 @@ def test_after_a_loss_no_learner_waits_on_its_gpu(ray: Any) -> None:
         def look(self) -> None: ...
 
     runtime: Any = object.__new__(Ray)
-    runtime._whole, runtime._restore, runtime._pauses = False, lambda number: number + 1, Pauses()
+    runtime.whole, runtime.restore, runtime._pauses = False, lambda number: number + 1, Pauses()
     for learners, want in ((1, []), (2, ["main", "main-1"])):
         other = LEARNER._replace(name="main-1", roles=("learner-1",))
         runtime.processes = Processes(LEARNER, other, ACTOR)

@@ -20,6 +20,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -65,56 +66,43 @@ PAUSE_SECONDS = 0.5
 """Seconds between two calls of the caller while processes start."""
 
 
+@dataclass(eq=False)
 class Ray:
     """Runs a graph in processes of a connected Ray cluster (a `colobus.runtime.api.Runtime`).
-
-    Args:
-        first: the incarnation to begin with.
-        restore: returns an incarnation above the given number, from the newest complete checkpoint.
-        cluster: what processes ask for, and when they count as lost.
-        deadline: seconds after which a role that is stuck in one piece of work counts as hung.
-        log: takes lines for the user.
-        tell: takes events: what was lost or replaced, and why.
-        whole: begin all roles again after any loss, also of a worker, so that a deterministic run
-            goes on as if nothing had been lost.
-        alive: tells whether Ray itself lives (default: it always does).
-        disk_patience: seconds that the tracker may wait for a disk at the end.
-        memory: bytes that Ray is asked for by kind of role.
 
     Raises:
         ColobusError: if the cluster has not enough room, unless the run waits for hosts.
     """
 
-    def __init__(
-        self,
-        first: Incarnation,
-        restore: Callable[[int], Incarnation],
-        cluster: Cluster,
-        deadline: float,
-        log: Callable[[str], None],
-        tell: Callable[[dict[str, Any]], None],
-        whole: bool = False,
-        alive: Alive | None = None,
-        disk_patience: float = 0.0,
-        memory: Mapping[str, int] | None = None,
-    ) -> None:
-        self._cluster, self._deadline = cluster, deadline
-        self._alive = alive or Alive({})
-        self._restore, self.log, self._tell = restore, log, tell
-        self._whole = whole
-        graph = first.make_graph()
-        self.processes = Processes(graph, first, cluster, deadline, memory or {})
+    first: Incarnation  # to begin with
+    restore: Callable[[int], Incarnation]
+    """Returns an incarnation above the given number, from the newest complete checkpoint."""
+    cluster: Cluster  # what processes ask for, and when they count as lost
+    deadline: float  # seconds after which a role that is stuck in one piece of work counts as hung
+    log: Callable[[str], None]  # takes lines for the user
+    tell: Callable[[dict[str, Any]], None]  # takes events: what was lost or replaced, and why
+    whole: bool = False
+    """Begin all roles again after any loss, also of a worker, so that a deterministic run goes on
+    as if nothing had been lost."""
+    alive: Alive = field(default_factory=lambda: Alive({}))
+    """Tells whether Ray itself lives (default: it always does)."""
+    disk_patience: float = 0.0  # seconds that the tracker may wait for a disk at the end
+    memory: Mapping[str, int] = field(default_factory=dict)  # bytes, by kind of role
+
+    def __post_init__(self) -> None:
+        graph = self.first.make_graph()
+        self.processes = Processes(graph, self.first, self.cluster, self.deadline, self.memory)
         self._active = [node.name for node in graph.nodes if node.active]
         self._learners = set(graph.names("learner"))
         self.roles: dict[str, Any] = {
             node.name: Remote(lambda request: partial(self._call, request), 0, node.name)
             for node in graph.nodes
         }
-        self._patience, self._disk_patience = cluster.silence, disk_patience
+        self._patience = self.cluster.silence
         self._watching = threading.get_ident()  # the thread that calls `wait`
         self._failure: ColobusError | None = None
         self._over = False
-        self._pauses = OwnPauses(cluster.silence)
+        self._pauses = OwnPauses(self.cluster.silence)
 
     @property
     def away(self) -> int:
@@ -128,14 +116,14 @@ class Ray:
         Raises:
             ColobusError: if a process does not come up, or has other versions installed.
         """
-        if self._cluster.patience:
+        if self.cluster.patience:
             self.processes.wait_for_room(pause, self.log)
         self.processes.begin(self.processes.all)
         began = time.monotonic()
         while late := self.processes.beginning:
             waited = time.monotonic() - began
             if waited >= LONGEST_START_SECONDS:
-                raise Stalled(not_started(late, self._cluster, waited))
+                raise Stalled(not_started(late, self.cluster, waited))
             self._tell_late()
             waiting = {process.beginning: process for process in late}
             if self._is_there():
@@ -187,7 +175,7 @@ class Ray:
 
     def stop(self, patience: float = 30.0) -> list[str]:
         """Close and end all roles; return the names of those that did not end in time."""
-        if not self._alive.look(at_once=True):
+        if not self.alive.look(at_once=True):
             return []
         self._patience = 60.0
         running = [one for one in self.processes.all if one.running]
@@ -201,7 +189,7 @@ class Ray:
 
     def close(self) -> None:
         """End all processes."""
-        there = self._alive.look(at_once=True)
+        there = self.alive.look(at_once=True)
         for process in self.processes.all:
             if there:
                 process.kill()
@@ -212,7 +200,7 @@ class Ray:
         """Tell of something that happens to a process, with where it is."""
         about, spec = process.about, process.spec
         where = {"host": about.host, "process": about.process} if about else {}
-        self._tell({"event": event, "what": spec.name, "kind": spec.kind} | where | more)
+        self.tell({"event": event, "what": spec.name, "kind": spec.kind} | where | more)
 
     # requests to processes, and their answers
 
@@ -281,18 +269,18 @@ class Ray:
     def _find_lost(self) -> None:
         """Find processes that are silent or stuck, and replace them."""
         for process in self.processes.all:
-            if why := process.complaint(self._cluster.silence, self._deadline):
+            if why := process.complaint(self.cluster.silence, self.deadline):
                 if process.about:  # its host may be gone
                     self.processes.silent.add(process.about.node)
                 self._lose(process, why)
         self._tell_late()
         lost = self.processes.missing
-        if lost and not self._failure and self._alive.look():
+        if lost and not self._failure and self.alive.look():
             self._recover(lost)
 
     def _lose(self, process: RemoteProcess, why: str) -> None:
         """End a process that counts as lost."""
-        if process.handle is None or not self._alive.look(at_once=True):
+        if process.handle is None or not self.alive.look(at_once=True):
             return  # if Ray itself is gone, all its processes follow
         now = time.monotonic()
         process.lost = process.lost or process.heard or now
@@ -306,14 +294,14 @@ class Ray:
 
     def _recover(self, lost: Sequence[RemoteProcess]) -> None:
         """Replace what can be replaced alone; if more was lost, begin all from a checkpoint."""
-        if not self._whole and all(process.spec.kind in ALONE for process in lost):
+        if not self.whole and all(process.spec.kind in ALONE for process in lost):
             for queue in lost:  # a call of its actors to it has failed, or soon will
                 for process in self.processes.placement.actors(queue):
                     if process.running:
                         self._lose(process, f"has lost its queue {queue.spec.name}")
             self.processes.begin(self.processes.missing)
             return
-        self.processes.set_incarnation(self._restore(self.processes.incarnation))
+        self.processes.set_incarnation(self.restore(self.processes.incarnation))
         now = time.monotonic()
         for process in self.processes.all:
             process.lost = process.lost or now
@@ -328,14 +316,14 @@ class Ray:
         """Say every `START_SECONDS` which processes have not built their roles yet."""
         late, now = self.processes.beginning, time.monotonic()
         if late and now - max(process.told for process in late) > START_SECONDS:
-            self.log(not_started(late, self._cluster, START_SECONDS))
+            self.log(not_started(late, self.cluster, START_SECONDS))
             late[0].told = now
 
     def _is_there(self) -> bool:
         """Return whether Ray gives an answer now; end the run if it has been gone for too long."""
-        there = self._alive.look()
-        if self._alive.lost:
-            self._fail(ClusterLost(f"Ray is lost: {self._alive.lost}"))
+        there = self.alive.look()
+        if self.alive.lost:
+            self._fail(ClusterLost(f"Ray is lost: {self.alive.lost}"))
         return there
 
     def _call(self, request: Request) -> Any:
@@ -347,9 +335,9 @@ class Ray:
         role, incarnation = request.role, self.processes.incarnation
         process, patience = self.processes.of_role[role], self._patience
         if request.method == "finish":  # it may wait for a disk that is full or slow
-            patience += self._disk_patience
+            patience += self.disk_patience
         handle = process.handle  # that thread may find it lost meanwhile
-        if handle is None or not self._alive.look():
+        if handle is None or not self.alive.look():
             raise Lost(f"{role} is gone")
         if threading.get_ident() == self._watching:
             process.ask_heartbeat(at_once=True)
