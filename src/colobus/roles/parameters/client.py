@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -43,43 +44,32 @@ from colobus.roles.parameters.published import (
 from colobus.roles.parameters.server import REPEATED, OptimizerState, ParameterServer
 
 
+@dataclass(eq=False)
 class ParameterClient(ABC):
     """What a learner needs of the parameter servers.
 
     A round is everything that a learner does with one batch.
-
-    Args:
-        learner: index of the learner.
-        flat: the network to compute with, and its gradients.
-        servers: in the order of their slices.
-        version: of ``flat``.
-        target_every: versions between changes of the target parameters (0: none).
-        copied: send numbers and copies of vectors that the servers can read without a GPU.
     """
 
+    learner: int  # index of the learner
+    flat: FlatParameters  # the network to compute with, and its gradients
+    servers: Sequence[ParameterServer]  # in the order of their slices
+    version: Version  # of ``flat``
+    target_every: int  # versions between changes of the target parameters (0: none)
+    copied: bool
+    """Send numbers and copies of vectors that the servers can read without a GPU."""
     member: Member | None = None
     """This learner in a group that steps alike; None if it is in none."""
     traffic: Traffic | None = None
     """What crossed to the servers so far; None if nothing crosses."""
 
-    def __init__(
-        self,
-        learner: int,
-        flat: FlatParameters,
-        servers: Sequence[ParameterServer],
-        version: Version,
-        target_every: int,
-        copied: bool,
-    ) -> None:
-        self.flat, self.version = flat, version
+    def __post_init__(self) -> None:
         self.outliers = 0  # gradients that were discarded so far
-        self._learner, self._servers, self._copied = learner, servers, copied
-        self._cuts = flat.layout.cut(len(servers))
+        self._cuts = self.flat.layout.cut(len(self.servers))
         self._pending: list[tuple[ParameterServer, Gradient]] = []
         self._counted: list[bool] = []  # one for each slice that was sent in this round
-        self._target_every = target_every
         self._targets: tuple[Version, ...] = ()  # of each target slice that was pulled last
-        self._versions = (version,) * len(servers)
+        self._versions = (self.version,) * len(self.servers)
 
     @property
     def pending(self) -> bool:
@@ -106,13 +96,13 @@ class ParameterClient(ABC):
 
     def pull_targets(self) -> dict[str, torch.Tensor]:
         """Return the target parameters by name, if they changed since the last call; else {}."""
-        every = self._target_every
+        every = self.target_every
         if not every:
             return {}
         due = tuple(v._replace(number=v.number - v.number % every) for v in self._versions)
         if due == self._targets:
             return {}
-        waiting = [ask(server, "pull_target") for server in self._servers]
+        waiting = [ask(server, "pull_target") for server in self.servers]
         vector = torch.cat([wait().values for wait in waiting])
         self._targets = due
         return dict(self.flat.layout.views(vector.to(self.flat.values.device)))
@@ -130,12 +120,12 @@ class ParameterClient(ABC):
             learning_rate: of the step.
         """
         vector = self.flat.gradients
-        if self._copied:
+        if self.copied:
             vector, samples = _on_host(vector, samples)
         numbers = (part, parts, samples, learning_rate)
         self._pending = [
-            (server, Gradient(self._learner, version, *numbers, vector[cut]))
-            for server, version, cut in zip(self._servers, self._versions, self._cuts, strict=True)
+            (server, Gradient(self.learner, version, *numbers, vector[cut]))
+            for server, version, cut in zip(self.servers, self._versions, self._cuts, strict=True)
         ]
 
     def push(self, last: bool = False) -> None:
@@ -160,7 +150,7 @@ class ParameterClient(ABC):
 
     def states(self) -> list[tuple[Params, OptimizerState]]:
         """Return the slices with their optimizer states, in the order of the servers."""
-        waiting = [ask(server, "state") for server in self._servers]
+        waiting = [ask(server, "state") for server in self.servers]
         return [wait() for wait in waiting]
 
     def _take(self, answer: Answer) -> None:
@@ -195,8 +185,7 @@ class LocalClient(ParameterClient):
         target_every: int = 0,
         member: Member | None = None,
     ) -> None:
-        super().__init__(0, flat, servers, version, target_every, copied=False)
-        self.member = member
+        super().__init__(0, flat, servers, version, target_every, copied=False, member=member)
 
     def go_back(self) -> bool:
         """See `ParameterClient`. Not possible if some servers have closed the round."""
@@ -206,7 +195,7 @@ class LocalClient(ParameterClient):
             return False
         self._pending.clear()
         self._counted.clear()
-        return all(server.go_back(self.version) for server in self._servers)
+        return all(server.go_back(self.version) for server in self.servers)
 
     def pull(self) -> None:
         """Do nothing: the servers have stepped ``flat`` itself."""
@@ -215,7 +204,7 @@ class LocalClient(ParameterClient):
         """Count a version, and check that the network's parameters are still views of ``flat``."""
         if self._take_counted():
             self.version = self.version._replace(number=self.version.number + 1)
-            self._versions = (self.version,) * len(self._servers)
+            self._versions = (self.version,) * len(self.servers)
         self.flat.check()  # takes a few microseconds a parameter; nothing else would show it
 
 
@@ -273,7 +262,7 @@ class RemoteClient(ParameterClient):
 
     def push(self, last: bool = False) -> None:
         """Send the pending gradient, and ask for the next parameters if the servers are remote."""
-        if last or not all(isinstance(server, Remote) for server in self._servers):
+        if last or not all(isinstance(server, Remote) for server in self.servers):
             super().push(last)
             return
         wanted = ANY if self._asynchronous else self._next
@@ -313,18 +302,18 @@ class RemoteClient(ParameterClient):
         sent = self._take_counted()
         counted = sent.count(True)
         self._count(
-            counted=int(counted == len(self._servers)),
+            counted=int(counted == len(self.servers)),
             dropped=int(counted == 0 < len(sent)),
-            partial=int(0 < counted < len(self._servers)),
+            partial=int(0 < counted < len(self.servers)),
             moved=self.flat.gradients.nbytes if sent else 0,
         )
 
     def _pull(self, slices: list[Params] | None) -> Pulled:
         if self._asynchronous:
-            return pull_newest(self._servers, slices)
+            return pull_newest(self.servers, slices)
         if self._wanted is None:
-            return pull_common(self._servers)
-        return pull_consistent(self._servers, self._wanted, slices=slices)
+            return pull_common(self.servers)
+        return pull_consistent(self.servers, self._wanted, slices=slices)
 
     def _count(self, **more: int) -> None:
         assert self.traffic is not None
