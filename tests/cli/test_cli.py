@@ -472,6 +472,9 @@ def test_training_leaves_everything_and_says_where(
     path.write_text(json.dumps(about | {"checksum": checksum_of(about)}))
     assert already_over(folder, StopRule(until_evaluated=0.8)) == ""
     assert already_over(folder, StopRule(until_evaluated=0.7)) == "evaluated score 0.75 of 0.7"
+    about["counters"]["evaluated"] = [3, 0.75, 0.0]  # of fewer games than were asked for
+    path.write_text(json.dumps(about | {"checksum": checksum_of(about)}))
+    assert already_over(folder, StopRule(until_evaluated=0.7)) == ""
     path.write_text(before)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import sys
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from colobus.cli.display import Curve, Display, Printer, earlier_curve, small_curve
 from colobus.core.errors import printable
-from colobus.core.timing import bounding_stage, clock
+from colobus.core.timing import Clock, bounding_stage, clock
 from colobus.core.types import Traffic
 from colobus.roles.tracker import Status, StopRule, WorkersStatus
 from colobus.runtime.api import RoleState
@@ -57,6 +58,17 @@ def test_the_stage_that_bounds_the_speed() -> None:
         assert bounding_stage({"learner-0": learner, "actor-0": other, "actor-1": actor}) == bound
     assert bounding_stage({"learner-0": {"learn": 5.0, "wait for experience": 4.0}}) == "learn"
     assert bounding_stage({}) == "starting"
+
+
+def test_time_of_a_stage_inside_of_another_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr("colobus.core.timing.now", lambda: float(next(seconds)))
+    clock = Clock()
+    with clock("learn"):  # from 1 on
+        for _ in range(2):
+            with clock("wait for learners"):  # a second each
+                pass
+    assert clock.seconds == {"wait for learners": 2.0, "learn": 3.0}  # of 1 to 6
 
 
 def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
@@ -218,7 +230,7 @@ def test_workers_in_words() -> None:
         "3 of 4 workers active",
         "7.5 % of gradients dropped",
         "2.5 % taken by some servers only",
-        "1.2 trajectories queued",
+        "1.2 kept in the replay",
         "0.13 s of waiting in an update",
     ]
     none = about_workers(workers._replace(traffic=Traffic()))
@@ -233,7 +245,7 @@ def test_the_plain_line_of_workers() -> None:
         "430,080 steps, 1,908 datapoints/s, score 15.70, best 16.02, evaluated 17.28, 812 games, "
         "speed limited by learning, learns from games 1.2 updates old (at most 2), "
         "3 of 4 workers active, 7.5 % of gradients dropped, 2.5 % taken by some servers only, "
-        "1.2 trajectories queued, 0.13 s of waiting in an update, 43 % of 1,000,000 steps, "
+        "1.2 kept in the replay, 0.13 s of waiting in an update, 43 % of 1,000,000 steps, "
         "4:58 left"
     )
 

@@ -237,5 +237,5 @@ def test_an_evaluation_below_the_peak_is_explained(
     score: float | None, mean: float, error: float, told: bool
 ) -> None:
     said = why_less(score, mean, error)
-    assert said.startswith("training ended at 0.96, a mean of 50 games") == told
+    assert said.startswith("training ended at 0.96, a mean of its last games") == told
     assert ("; 0.68 is of new games of one version" in said) == told

@@ -78,6 +78,7 @@ def test_statistics() -> None:
     one = evaluation([PlayedGame(4.0, 7, False)])
     assert one.mean == one.median == one.min == one.max == 4.0
     assert math.isnan(one.standard_error)
+    assert one.lines()[0].endswith(": mean 4.00")
     assert all(math.isnan(quartile) for quartile in one.quartiles)
     two = evaluation([PlayedGame(4.0, 7, False), PlayedGame(8.0, 7, False)])
     assert two.quartiles == (5.0, 7.0)

@@ -13,6 +13,7 @@ import torch
 from colobus.algorithms.a3c import A3C
 from colobus.core.files import read_lines
 from colobus.ops.flat import FlatParameters
+from colobus.ops.losses import FORBIDDEN
 from colobus.roles import probe as probing
 from colobus.roles.probe import Layers, Probe
 from colobus.training.run import train
@@ -72,6 +73,12 @@ def test_actions_and_norms_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     look.look(flat, batch, 6)
     assert look.values["churn"] == 0.5
     assert look.values["moved"] == pytest.approx(0.2)  # a quarter of what it was
+    scores.given[1] = torch.tensor([7.0, FORBIDDEN, FORBIDDEN])  # nothing else may be played
+    for version, looks in ((8, False), (10, True), (14, True), (14, False)):  # 9 and 12 are others'
+        before = look.values
+        look.look(flat, batch, version)
+        assert (look.values is not before) == looks
+    assert look.values["greedy_gap"] == 0.5  # of 1 and 0
 
 
 @pytest.mark.parametrize("experiment", [catch(4_000), distributed_catch(30)])

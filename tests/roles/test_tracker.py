@@ -275,6 +275,25 @@ def test_what_is_timed_stands_in_free_runs_only(
     assert found == ([[20.0, 1.0, 1.5], [100.0, 1.0, 1.5]] if every is None else [[None] * 3] * 3)
 
 
+def test_the_last_line_has_no_speed_of_milliseconds(tmp_path: Path, now: list[float]) -> None:
+    tracker = make_tracker(tmp_path, StopRule(steps=1_100), steps=500)
+    for number, seconds in ((1, 10.0), (2, 2.0), (3, 0.001)):
+        now[0] += seconds
+        tracker.report(update(0, number, steps=200))
+    tracker.finish()
+    speeds = [line["throughput"] for line in read_lines(tmp_path / "metrics.jsonl")]
+    assert speeds == [20.0, 100.0, 100.0]
+
+
+def test_a_mean_of_fewer_games_than_were_asked_for_ends_no_run() -> None:
+    tracker = make_tracker(stop=StopRule(until_evaluated=5.0))
+    told = ((7.0, False), (4.0, True), (9.0, False), (6.0, True))
+    over = [
+        tracker.evaluated(mean, 100, version, whole) for version, (mean, whole) in enumerate(told)
+    ]
+    assert over == [False, False, False, True]
+
+
 @pytest.mark.parametrize("most", [8, 9, 40])
 def test_points_are_as_far_from_one_another_everywhere(most: int) -> None:
     curve = Thinned(most)
