@@ -11,6 +11,7 @@ import pytest
 
 from colobus.core import trust
 from colobus.runs.config import read_config
+from colobus.training.start import may_go_on
 from helpers.launching import colobus, printed, refused
 from helpers.players import write_run
 
@@ -175,7 +176,6 @@ def test_failures_are_counted_from_the_last_progress_on(says: Say) -> None:
     says("scontrol", "JobState=RUNNING")
     end = EXAMPLE.read_text().partition("\ncode=$(")[2].replace('cat "$state/code"', 'echo "$2"')
     script = "run=run SLURM_JOB_ID=1 SLURM_RESTART_COUNT=9 before=$1; newest() { echo b; }\n"
-    Path("run/logs").mkdir(parents=True)
     usual = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin"}
 
     def comes_back(before: str, code: int) -> bool:
@@ -188,6 +188,10 @@ def test_failures_are_counted_from_the_last_progress_on(says: Say) -> None:
     assert comes_back("b", 138)
     assert [comes_back("b", 137) for _ in range(4)] == [True, True, True, False]
     assert not comes_back("b", 2)
+    Path("run").mkdir()
+    Path("run/config.json").touch()
+    assert not may_go_on(Path("run"), print)  # it is set aside, and the count is not
+    assert [comes_back("b", 137) for _ in range(2)] == [False, False]
 
 
 def test_without_slurm_the_job_is_written() -> None:

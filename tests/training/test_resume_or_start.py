@@ -115,6 +115,27 @@ def test_a_run_that_began_with_other_weights_is_another_run(
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["catch-1", "catch-2"]
 
 
+def test_a_run_that_is_over_does_not_learn_on_from_python(run: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    said: list[str] = []
+    result = colobus.train(
+        "catch", run, steps=2_000, lr=0.001, resume_or_start=True, log=said.append
+    )
+    assert said[-1].startswith(f"{run} is past its stop rule: ")
+    last = complete(run)[-1]
+    assert (result.steps, result.status.games, result.score) == tuple(
+        last[n] for n in ("steps", "games", "score")
+    )
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_schedules_of_the_whole_run_have_one_after_a_resume(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    colobus.train("catch", run, steps=1_000, anneal_share=0.8, **QUIET)
+    err = refused("train", "--resume", run, "--until-score", 2)
+    assert "--anneal-share 0.8: has an effect only with --steps or --minutes" in err
+
+
 def test_a_strangers_folder_and_one_that_cannot_be_resumed(run: Path) -> None:
     no_checkpoints(run)
     err = refused("train", "--resume", run)

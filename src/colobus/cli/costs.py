@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from colobus.cli.throughput import Progress, measured
+from colobus.core.files import write_whole
 from colobus.core.timing import passing
 from colobus.core.types import Gradient, Version
 from colobus.experiment.settings import Experiment
@@ -126,7 +127,7 @@ def measure_costs(
         "servers": servers,
         "calls": [calls_of(CALLERS, *each) for each in trips],
     }
-    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_whole(file, (json.dumps(found, indent=1) + "\n").encode())
     return found
 
 

@@ -68,11 +68,11 @@ while kill -0 $! 2>/dev/null; do wait $!; done
 code=$(cat "$state/code" 2>/dev/null || echo 137)
 case $code in
 0 | 2 | 4 | 5 | 143) exit "$code" ;; # over, refused, diverged, a full disk, stopped by somebody
-138) rm -f "$run/logs/failures" ;;   # saved after SIGUSR1, and not over
+138) rm -f "$run.failures" ;;           # saved after SIGUSR1, and not over
 *)
-    [ "$(newest)" = "$before" ] || rm -f "$run/logs/failures"
-    echo "$code" >>"$run/logs/failures" # after which nothing was learned, one a line
-    if [ "$(wc -l <"$run/logs/failures")" -gt 3 ]; then
+    [ "$(newest)" = "$before" ] || rm -f "$run.failures"
+    echo "$code" >>"$run.failures" # after which nothing was learned, one a line
+    if [ "$(wc -l <"$run.failures")" -gt 3 ]; then
         echo "exit code $code, and nothing was learned since the job came back: it is not requeued"
         exit "$code"
     fi

@@ -22,6 +22,7 @@ from colobus.cli.experiment_flags import (
 )
 from colobus.cli.flags import check_run, print_json, value_of
 from colobus.cli.interrupts import Interrupts
+from colobus.core import trust
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import ColobusError, RoleFailed, Stalled
 from colobus.core.fields import Range, given
@@ -141,7 +142,9 @@ def main(args: Sequence[str]) -> int:
         tracking(flags.track, wanted.experiment, folder, printer.line) as callbacks,
         Interrupts(say=printer.line) as interrupts,
     ):
-        again = how_to_go_on(args, either or bool(resumed), folder, launched(flags))
+        again = how_to_go_on(
+            [*args, *trust.EVERYTHING], either or bool(resumed), folder, launched(flags)
+        )
         more = {"callbacks": callbacks, "weights": weights}
         result = _learn(wanted, folder, name, bool(resumed), again, printer, interrupts, more)
         return _end(wanted, folder, again, result, printer, interrupts)

@@ -291,7 +291,8 @@ def newest_checkpoint(
         check: one that it refuses is passed over too.
 
     Raises:
-        CannotRead: if there is none, but one that the disk does not give now.
+        CannotRead, OtherFormat: if there is none, but one that the disk does not give now, or of
+            a later version.
         ColobusError: if there is none.
     """
     passed_over: list[ColobusError] = []
@@ -303,7 +304,8 @@ def newest_checkpoint(
         else:
             return path, checkpoint, [f"{error}; using the one before" for error in passed_over]
     why = "; ".join(map(str, passed_over)) or "there is none"
-    kind = next((type(e) for e in passed_over if isinstance(e, CannotRead)), ColobusError)
+    kinds = (CannotRead, OtherFormat)
+    kind = next((type(e) for e in passed_over if isinstance(e, kinds)), ColobusError)
     raise kind(f"no complete checkpoint in {folder}: {why}")
 
 

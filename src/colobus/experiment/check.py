@@ -99,13 +99,6 @@ ACROSS: dict[str, OnlyWith] = {
         "in a game of several agents, such as catch-pair",
         lambda experiment: agents(experiment.games) > 1,
     ),
-    "algorithm.anneal_share": OnlyWith(
-        "with --steps or --minutes, and --anneal-steps above 0",
-        lambda experiment: (
-            bool(experiment.stop.steps or experiment.stop.minutes)
-            and experiment.algorithm.anneal_steps > 0
-        ),
-    ),
     "algorithm.sequence": OnlyWith(
         "with --recurrent lstm", lambda experiment: experiment.network.recurrent != "none"
     ),
@@ -127,8 +120,14 @@ def check(experiment: Experiment) -> None:
         goal = shown(experiment.stop.until_evaluated)
         raise ColobusError(f"--until-evaluated {goal}: the run has no evaluator; add --evaluator")
     shape, topology = experiment.shape, experiment.shape.topology
-    alike = experiment.deterministic or topology.replicas > 1
-    if (share := experiment.algorithm.anneal_share) and alike and experiment.stop.minutes:
+    alike, stop = experiment.deterministic or topology.replicas > 1, experiment.stop
+    share, budget = experiment.algorithm.anneal_share, stop.steps or stop.minutes
+    if share and not (budget and experiment.algorithm.anneal_steps):  # also of a resumed run
+        raise ColobusError(
+            f"--anneal-share {share:g}: has an effect only with --steps or --minutes, and "
+            "--anneal-steps above 0"
+        )
+    if share and alike and stop.minutes:
         raise ColobusError(
             f"--anneal-share {share:g} with --minutes and --deterministic or --reduce group: "
             "schedules would follow clocks; use --steps"
@@ -166,7 +165,8 @@ def differing(experiment: Experiment, base: Experiment) -> list[str]:
 
 def differing_for_good(experiment: Experiment, base: Experiment) -> list[str]:
     """Return the flags of the settings that differ and may not change in a resume."""
-    stop, tracker, sidecars = experiment.stop, experiment.tracker, experiment.sidecars
+    stop, sidecars = experiment.stop, experiment.sidecars
+    tracker = replace(experiment.tracker, tags=base.tracker.tags)
     return differing(experiment, replace(base, stop=stop, tracker=tracker, sidecars=sidecars))
 
 

@@ -26,10 +26,10 @@ from colobus.envs.make import UnknownGame, is_atari, known_games, parse_game
 from colobus.evaluation.protocols import Evaluation, find_protocol
 from colobus.evaluation.scores import COLUMNS, DECIDES, HARDLY_ABOVE, published, scores
 from colobus.experiment.check import check
-from colobus.experiment.settings import Experiment
+from colobus.experiment.settings import Experiment, groups_of
 from colobus.report.format import Table, as_csv
 from colobus.report.results import GameSummary, LedgerLine, running_scores, seconds_above
-from colobus.runs.config import read_config
+from colobus.runs.config import changed, read_config
 from colobus.runs.curves import read_metrics
 from colobus.runs.folder import is_run, slug
 
@@ -59,9 +59,14 @@ class Suite:
 
     @property
     def settings(self) -> str:
-        """Hash of everything that must be equal in one ledger: all but games and seeds."""
-        same = dataclasses.asdict(self.experiment("", 0))
-        data = [type(self.base.algorithm).__name__, same, self.protocol, self.episodes]
+        """Hash of everything that must be equal in one ledger: all but games and seeds.
+
+        It is of what differs from the defaults, so that new settings change nothing.
+        """
+        groups = groups_of(self.experiment("", 0))
+        same = {k: changed(own) for k, own in groups.items() if k not in ("tracker", "sidecars")}
+        data = [type(self.base.algorithm).__name__, same, self.base.deterministic]
+        data += [self.protocol, self.episodes]
         data += [self.source] if self.source else []
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 

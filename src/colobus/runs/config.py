@@ -75,7 +75,7 @@ class AboutRun:
 def identity(config: Config) -> State:
     """Return what the checkpoints of a run say about it."""
     experiment = config.experiment
-    parts: list[Any] = [_changed(experiment.games), _changed(experiment.network), config.actions]
+    parts: list[Any] = [changed(experiment.games), changed(experiment.network), config.actions]
     parts.append(type(experiment.algorithm).__name__)
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     versions = {name: config.about.get(name) for name in ("colobus", "torch", "ale-py")}
@@ -107,7 +107,7 @@ def check_of(config: Config) -> Check:
     return check
 
 
-def _changed(settings: Any) -> dict[str, Any]:
+def changed(settings: Any) -> dict[str, Any]:
     """Return the settings that differ from the defaults, so that new ones change nothing.
 
     Whole numbers are floats: 1 for a float is read as 1.0 the next time.

@@ -210,7 +210,7 @@ def remove_unbegun(folder: Path) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files of a killed process in the folder of a run."""
-    for own in (folder, folder / CHECKPOINTS, folder / BUFFERS):
+    for own in (folder, folder / CHECKPOINTS, *folder.glob(f"{BUFFERS}/**/")):
         remove_temporary(own)
     for shared in (folder / EVALUATIONS, folder / VIDEOS):
         remove_temporary(shared, UNTOUCHED_SECONDS)

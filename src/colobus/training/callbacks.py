@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from colobus.core.files import Events
+from colobus.core.timing import now
 from colobus.core.types import Episode
 from colobus.roles.tracker import Status, Tracker, TrackerSettings
 from colobus.runs.folder import CHECKPOINTS
@@ -99,20 +99,19 @@ class Pulse:
 
     Args:
         file: of JSON lines.
-        every: seconds (0: nothing is written).
-        began: `time.monotonic` when the run began.
+        every: seconds (0: nothing is written), simulated ones in simulated time.
     """
 
-    def __init__(self, file: Path, every: float, began: float) -> None:
-        self._write = Events(file, began) if every else None
+    def __init__(self, file: Path, every: float) -> None:
+        self._write = Events(file, now()) if every else None
         self._every, self._due = every, -math.inf
 
     def beat(self, roles: Sequence[RoleState]) -> None:
         """Write a line, if one is due."""
-        now = time.monotonic()
-        if self._write is None or now < self._due:
+        moment = now()
+        if self._write is None or moment < self._due:
             return
-        self._due = now + self._every
+        self._due = moment + self._every
         self._write(
             {
                 "roles": {

@@ -20,7 +20,7 @@ from colobus.experiment.autoscale import cores_of, for_cores, with_cpus
 from colobus.experiment.check import check_effect, check_resumed
 from colobus.experiment.settings import Experiment, argument, groups_of
 from colobus.roles.tracker import Status
-from colobus.runs.config import Config, read_config
+from colobus.runs.config import Config, check_of, read_config
 from colobus.runs.folder import claimed, free_folder
 from colobus.runtime.devices import ActWith, Devices, is_gpu
 from colobus.runtime.groups import Cluster, Hosts
@@ -29,10 +29,10 @@ from colobus.training import run
 from colobus.training.callbacks import Callbacks
 from colobus.training.outlook import ProgressLine
 from colobus.training.runtimes import runtime_of
-from colobus.training.start import last_like, may_go_on
+from colobus.training.start import last_like, may_go_on, newest_of
 from colobus.training.tracking import TrackerName, tracking
 from colobus.training.warm import Weights, read_weights, with_network
-from colobus.training.words import how_it_stopped, how_it_went, opening
+from colobus.training.words import already_over, how_it_stopped, how_it_went, opening
 
 
 def preset(name: str, **settings: Any) -> Experiment:
@@ -170,6 +170,14 @@ def train(
     resumed = begun.config is not None
     if begun.config is not None:
         check_resumed(experiment, begun.config.experiment, "resume", "the stop rule", "from_run")
+        check = check_of(begun.config)
+        if over := already_over(begun.folder, experiment.stop, check):
+            log(f"{begun.folder} is past its stop rule: {over}")
+            last = newest_of(begun.folder, check)[1]
+            names = ("seconds", "games", "score", "best", "best_game")
+            known = {name: last.counters[name] for name in names if name in last.counters}
+            status = Status(last.steps, version=last.version.number, **known)
+            return run.Result(begun.folder, status, interrupted=False)
     callbacks = Callbacks(on_update, on_episode, on_checkpoint)
     line = ProgressLine(experiment.stop, log)
     with (

@@ -184,7 +184,7 @@ class Run:
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
         every = self.experiment.tracker.pulse_seconds
-        self._pulse = Pulse(self.folder / PULSE, every, plan.began)
+        self._pulse = Pulse(self.folder / PULSE, every)
         self._busy = BusyCores()
 
     def watch_over(self, graph: RoleGraph, runtime: Runtime, resumed: bool) -> Result:

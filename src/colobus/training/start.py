@@ -15,7 +15,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from colobus.core.checkpoint import Check, Checkpoint, list_checkpoints, newest_checkpoint
+from colobus.core.checkpoint import (
+    Check,
+    Checkpoint,
+    OtherFormat,
+    list_checkpoints,
+    newest_checkpoint,
+)
 from colobus.core.errors import ColobusError, GameFailed, nearest
 from colobus.core.files import CannotRead, locked
 from colobus.core.seeding import game_seeds, sequence
@@ -304,7 +310,7 @@ def may_go_on(folder: Path, log: Callable[[str], None]) -> bool:
     try:
         newest_checkpoint(folder / CHECKPOINTS)
         return True
-    except CannotRead:
+    except (CannotRead, OtherFormat):
         raise
     except ColobusError:
         pass
