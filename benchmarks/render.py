@@ -61,7 +61,7 @@ RENAMED = "Commands stand as they were given. The program was called `gelada` th
 HEADLINES = """
 pong              | seconds to Pong                        | 1 | Pong: seconds to a score of 18
 pong              | steps to Pong                          | 1 | Pong: steps to it
-breakout          | Breakout after 60 minutes              | 1 | Breakout after an hour
+breakout          | Breakout after 60 minutes              | 1 | Breakout after an hour, before
 means             | 10 minutes                             | 1 | Six games, 10 minutes, human = 1
 means-before      | 60 minutes                             | 1 | Six games, an hour, before
 untuned-games-before | median                              | 2 | Games not tuned on, before

@@ -288,6 +288,12 @@ def test_the_table_of_presets_has_all_that_differs_from_pong(
     assert {flag: row for flag, row in cells.items() if len(row) == len(presets)} == want
 
 
+def test_the_discounts_of_the_default_are_those_on_the_page_of_games() -> None:
+    algorithm: Any = preset("breakout")[0].algorithm
+    ((start, end),) = found_in("results/games.md", r"instead of\s+from (\S+) to ([\d.]+)")
+    assert (float(start), float(end)) == (algorithm.gamma, algorithm.gamma_end)
+
+
 def test_a3c_in_pong_is_one_worker_of_dba3c() -> None:
     """As docs/dba3c.md says."""
     two = preset("dba3c-pong")[0]
