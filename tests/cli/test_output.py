@@ -238,4 +238,4 @@ def test_an_evaluation_below_the_peak_is_explained(
 ) -> None:
     said = why_less(score, mean, error)
     assert said.startswith("training ended at 0.96, a mean of its last games") == told
-    assert ("; 0.68 is of new games of one version" in said) == told
+    assert ("; 0.68 is of new games of the agent that was saved" in said) == told

@@ -9,15 +9,19 @@ import shutil
 import struct
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import colobus
 from colobus.cli import export
 from colobus.envs.api import GameSettings
 from colobus.envs.make import ENVIRONMENTS
+from colobus.envs.playing import make_env
+from colobus.experiment.presets import preset
 from colobus.experiment.settings import ALGORITHMS
 from colobus.runs.curves import read_metrics
 from helpers.launching import python
@@ -313,6 +317,24 @@ def test_the_readme(
     for block in blocks:
         exec(block, names)
     assert re.search(r"^score -?\d+$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_frames_by_maximum_from_gymnasiums_wrappers_are_those_of_training() -> None:
+    """As docs/python.md makes them; FIRE is not pressed there."""
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    (block,) = [block for block in blocks if "halved" in block]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    settings = replace(preset("breakout")[0].games, fire_at_reset=False, fire_on_life_loss=False)
+    shown, own = names["env"], make_env(replace(settings, game="breakout", noop_max=31), 4)
+    assert (settings.downscale, settings.size) == ("maximum", 42)
+    np.testing.assert_array_equal(shown.reset(seed=1)[0], own.reset(seed=1)[0])
+    for action in (1, 2, 3) * 10:
+        seen = shown.step(action)[0]
+        np.testing.assert_array_equal(seen, own.step(action)[0])
+    assert seen.shape == (4, 42, 42)
+    assert seen.any()
 
 
 @pytest.mark.slow

@@ -72,9 +72,9 @@ SMALL = 64
 class Agent:
     """Plays with the parameters of one checkpoint.
 
-    `make_env` makes an environment of Gymnasium whose observations `act` takes. So does any Atari
-    environment of Gymnasium with the same preprocessing (docs/python.md). A recurrent agent also
-    takes and returns its state:
+    `make_env` makes an environment of Gymnasium whose observations `act` takes. Other Atari
+    environments need the same preprocessing, which few have (docs/python.md). A recurrent agent
+    also takes and returns its state:
 
         state = agent.initial_state(games)
         actions, state = agent.act(observations, state=state)

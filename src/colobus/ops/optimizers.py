@@ -51,7 +51,7 @@ class OptimizerSettings:
     it)."""
     average: Annotated[float, DECAY] = 0.0
     """Decay, per optimizer step, of a mean of the parameters with which agents are evaluated,
-    filmed and exported instead of the newest ones; training itself never uses it (0: no mean)."""
+    filmed and exported, and runs by --from begin; the run itself never uses it (0: no mean)."""
 
 
 Step = Callable[..., None]

@@ -138,7 +138,7 @@ def why_less(score: float | None, mean: float, error: float) -> str:
     return (
         f"training ended at {score:.2f}, a mean of its last games, which earlier versions of the "
         "agent played (with --until-score that by which the run ended, and so on the lucky side); "
-        f"{mean:.2f} is of new games of one version"
+        f"{mean:.2f} is of new games of the agent that was saved"
     )
 
 
