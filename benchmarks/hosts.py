@@ -1,4 +1,4 @@
-"""Datapoints a second against servers behind slow links, measured on hosts of this machine.
+"""Datapoints a second against servers behind links of limited speed, on hosts of this machine.
 
     python -m benchmarks.hosts 1 2 4 --links 5MB/s 20MB/s 100MB/s
     python -m benchmarks.hosts 1 2 4 --words "--torso ba3c --width 128 --size 84"
