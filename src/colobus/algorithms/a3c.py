@@ -47,7 +47,7 @@ class A3C(Algorithm):
     entropy_end: Annotated[float, Range(0), ENTROPY_LINE] = 0.01
     """… and after anneal_steps."""
     ratio_clip: Annotated[float, Range(0)] = 0.0
-    """Weigh actions by the ratio of target to behaviour policy, at most this (0: no weights)."""
+    """Weigh actions by their probability now over when played, at most this (0: no weights)."""
     gradient_clip: Annotated[float, POSITIVE, GLOBAL] = 40.0
     """Limit of the gradient's global norm."""
     tensor_clip: Annotated[float, Range(0)] = 0.0

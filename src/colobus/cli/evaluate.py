@@ -32,7 +32,7 @@ class AgentFlags:
     random one (default: as the protocol says, or what the algorithm trains with)."""
     checkpoint: str = ""
     """Checkpoint of the run: best, last, or the number of a version (default: the newest complete
-    one, or the best if the newest is worse by more than the interval)."""
+    one, or the best if the newest is worse by more than chance would have it)."""
     seed: Annotated[int, Range(0)] = 1
     """Seed of the games and of sampled actions."""
     device: str = "cpu"

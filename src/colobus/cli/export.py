@@ -51,7 +51,7 @@ class Export:
     """With --hub: length of the film at most; 0 makes none."""
     checkpoint: str = ""
     """Checkpoint of the run: best, last, or the number of a version (default: the newest complete
-    one, or the best if the newest is worse by more than the interval)."""
+    one, or the best if the newest is worse by more than chance would have it)."""
     json: bool = False
     """Print one JSON object on stdout; all else goes to stderr."""
 

@@ -40,7 +40,7 @@ class Flags:
     """Such as pong,breakout; atari49 for the games of DQN 2015 and Gorila, atari57 for all with
     published scores."""
     preset: str = ""
-    """Preset whose settings all games get (default: the general recipe)."""
+    """Preset whose settings all games get (default: DQN as in games without one, in pong too)."""
     seeds: Annotated[int, Range(1, 1000)] = 1
     """Runs of each game, with seeds 1, 2 and so on."""
     minutes: Annotated[float, Range(above=0, high=10_000_000)] | None = None

@@ -70,7 +70,7 @@ class Train(ExperimentFlags):
     report over all of them. The same command goes on where it stopped."""
     from_: Annotated[str, tyro.conf.arg(name="from")] = ""
     """Begin a new run with the weights of this one (its newest checkpoint, or the best if that is
-    worse), of an exported folder or of zoo:NAME; the network's settings are those it has there."""
+    worse), of an exported folder or of zoo:NAME; network and frames are set as they are there."""
     on: RuntimeName = "threads"
     """Run the roles on threads of this process, in processes of a Ray cluster, or (virtual) in
     simulated time."""

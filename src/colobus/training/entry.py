@@ -109,7 +109,7 @@ def train(
             with these settings), or begin it if there is nothing to go on from: the same call twice
             goes on.
         from_run: begin with the weights of this run, checkpoint or exported folder, or of
-            ``zoo:NAME``. The network has the settings it has there; all others may differ.
+            ``zoo:NAME``. Network and frames have the settings they have there; others may differ.
         on_update: called about twice a second with the status of the run.
         on_episode: called with every episode that has ended.
         on_checkpoint: called with the path of a new checkpoint, the newest if there are several.
