@@ -140,12 +140,15 @@ def headlines(tables: dict[str, Table], places: dict[str, tuple[str, str]]) -> l
 
 
 def earlier(tables: dict[str, Table], places: dict[str, tuple[str, str]]) -> list[str]:
-    """Return what was measured before, and what failed, below a link to each table."""
+    """Return what was measured before, and what failed, below a link to each section."""
     lines: list[str] = []
+    before = ("", "")
     for name, table in tables.items():
         if texts := table.earlier():
-            page, title = places[name]
-            lines += ["", f"[{title}]({page}#{anchor(title)}):", "", *items(texts)]
+            page, title = place = places[name]
+            lines += ["", f"[{title}]({page}#{anchor(title)}):", ""] if place != before else []
+            lines += items(texts)
+            before = place
     return lines[1:]
 
 

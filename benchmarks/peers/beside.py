@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.lib.ledger import NAME, RESULTS, Ledger
+from benchmarks.lib.ledger import RESULTS, Ledger
 from benchmarks.lib.process import clean, run
 from benchmarks.lib.recipe import within
 from benchmarks.lib.timed import read_metrics, train_words
@@ -45,6 +45,8 @@ SB3 = {peer.name: peer for peer in PEERS if peer.name == "sb3-ppo"}
 SB3["sb3-dqn"] = replace(SB3["sb3-ppo"], name="sb3-dqn", words=("--algorithm", "dqn"))
 """Those whose networks can be put into ours."""
 
+OURS = "colobus"
+
 GAMES = 50
 
 BOOK = RESULTS / "beside.jsonl"
@@ -60,11 +62,11 @@ def main(args: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("game")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--only", action="append", choices=[NAME, *SB3])
+    parser.add_argument("--only", action="append", choices=[OURS, *SB3])
     flags = parser.parse_args(args)
-    for name in flags.only or [NAME, *SB3]:
+    for name in flags.only or [OURS, *SB3]:
         with tempfile.TemporaryDirectory() as scratch:
-            learn = ours if name == NAME else partial(theirs, SB3[name])
+            learn = ours if name == OURS else partial(theirs, SB3[name])
             about, kept = learn(flags.game, 60 * flags.minutes, Path(scratch))
             for seconds, steps, agent in kept:
                 found = evaluate(agent, "noop", GAMES)

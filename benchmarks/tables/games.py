@@ -84,6 +84,11 @@ def of(results: Results, kinds: Mapping[str, str], what: str, game: str) -> list
     return [one for one in found if "--torso padded" not in one.line["result"]["command"]]
 
 
+def absent(kinds: Mapping[str, str]) -> str:
+    """Return what stands for a figure that is not there: what is over will not be measured."""
+    return "" if kinds is BEFORE else MISSING
+
+
 def courses(kinds: Mapping[str, str]) -> list[str]:
     """Return what was measured on the six games."""
     return [what for what in kinds if what != OTHERS]
@@ -102,10 +107,10 @@ def human(score: float, game: str) -> float:
 
 
 def joined(found: Sequence[Found]) -> str:
-    """Return the mean over the seeds, and the seeds' scores behind it."""
+    """Return the mean over the seeds, and the seeds' scores behind it; "" without any."""
     own = scores(found)
     if not own:
-        return MISSING
+        return ""
     if len(own) == 1:
         result = found[0].line["result"]
         return score_of(result["score"], result["standard_error"])
@@ -114,11 +119,11 @@ def joined(found: Sequence[Found]) -> str:
 
 def six(results: Results, kinds: Mapping[str, str] = NOW) -> Table:
     """Return the table about the six games one by one."""
-    rows = []
+    rows, missing = [], absent(kinds)
     for game in SIX:
         found = {what: of(results, kinds, what, game) for what in courses(kinds)}
-        share = f"{human(fmean(scores(found[TEN])), game):.2f}" if found[TEN] else MISSING
-        ten, *others = map(joined, found.values())
+        share = f"{human(fmean(scores(found[TEN])), game):.2f}" if found[TEN] else missing
+        ten, *others = (joined(own) or missing for own in found.values())
         cells = (game, ten, share, *others, f"{best_public(game):,.0f}")
         rows.append(Row(cells, tuple(one for own in found.values() for one in own)))
     head = ("game", TEN, "human", *courses(kinds)[1:], "best public curve")
@@ -137,7 +142,8 @@ def means(results: Results, kinds: Mapping[str, str] = NOW) -> Table:
     for what in courses(kinds):
         found = of_common_seeds({game: of(results, kinds, what, game) for game in SIX})
         shares = {game: [human(s, game) for s in scores(own)] for game, own in found.items()}
-        rows.append(Row((what, *summed(shares)), tuple(x for own in found.values() for x in own)))
+        cells = (what, *summed(shares, absent(kinds)))
+        rows.append(Row(cells, tuple(x for own in found.values() for x in own)))
     head = ("", "interquartile mean", "interval", "mean", "median", "above a human", "runs")
     return Table(head, rows)
 
@@ -154,10 +160,10 @@ def of_common_seeds(found: Mapping[str, Sequence[Found]]) -> dict[str, list[Foun
     }
 
 
-def summed(shares: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+def summed(shares: Mapping[str, Sequence[float]], missing: str) -> tuple[str, ...]:
     """Return the cells about human-normalised scores of the six games, by game and run."""
     if len(shares) < len(SIX) or not all(shares.values()):
-        return (MISSING, "", "", "", "", str(sum(map(len, shares.values()))))
+        return (missing, "", "", "", "", str(sum(map(len, shares.values()))))
     each = [fmean(own) for own in shares.values()]
     interval = ""
     if min(map(len, shares.values())) > 1:
