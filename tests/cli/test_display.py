@@ -354,7 +354,7 @@ BEGUN, UNKNOWN = Status(steps=250, seconds=60), Status(steps=5, score=1.0)
 
 def at(curve: list[tuple[int, float, float]]) -> Status:
     steps, seconds, score = curve[-1]
-    return Status(steps=steps, seconds=seconds, score=score, curve=curve)
+    return Status(steps=steps, seconds=seconds, games=50, score=score, curve=curve)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_a_link_that_is_named_stays_and_what_it_leads_to_is_written(tmp_path: Pa
 @pytest.fixture
 def two_seeds(tmp_path: Path) -> Path:
     for seed, scores_of in ((1, [1.0, 3.0]), (2, [5.0, 7.0])):
-        run = make_run(tmp_path / f"pong-{seed}", rising(1200, kl=0.1), seed=seed)
+        run = make_run(tmp_path / f"pong-{seed}", rising(1200, kl=0.1, games=60), seed=seed)
         evaluate(run, 500_000, [-20.0, -20.0])
         evaluate(run, 1_000_000, scores_of)
     return tmp_path
@@ -97,7 +97,7 @@ def test_the_newest_evaluation_of_each_run_counts(two_seeds: Path) -> None:
         "appo",
         "2",
         "4.00 ± 2.00",
-        "2, 6",
+        "2.00, 6.00",
         "70.0 %",  # (4 + 20.7) / (14.6 + 20.7)
         "4 M",
         "33.3",
@@ -140,7 +140,7 @@ def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> No
     assert read_results([tmp_path], "training").without == ("pong-2", "pong-3")
     scores = tables(results)["Scores"]
     assert [row[:5] for row in scores] == [
-        ("pong", "appo", "2", "1.50 ± 0.00", f"1.5, 1.5, {DASH}"),
+        ("pong", "appo", "2", "1.50 ± 0.00", f"1.50, 1.50, {DASH}"),
     ]
     assert tables(results)["How every number was measured"][-1][:4] == ("pong-1", "appo", "1", DASH)
     with pytest.raises(ColobusError, match="none has a score by protocol human"):
@@ -178,7 +178,7 @@ def test_runs_without_an_evaluation_are_dashed(tmp_path: Path) -> None:
     rows = [row[:5] for row in tables(results)["Scores"]]
     assert rows == [
         ("breakout", "appo, lr 0.5", *3 * [DASH]),
-        ("pong", "appo, lr 0.002", "1", "1.50 ± 0.50", f"1.5, {DASH}"),
+        ("pong", "appo, lr 0.002", "1", "1.50 ± 0.50", f"1.50, {DASH}"),
     ]
     pictures = [b for b in compose(results)[1] if isinstance(b, Figure)]
     (breakout,) = [p for p in pictures if p.caption.startswith("breakout. Mean")]
@@ -209,9 +209,9 @@ def test_peaks_and_what_was_passed_are_told_in_minutes(tmp_path: Path) -> None:
     results = read_results([tmp_path])
     assert tables(results)["Time to the peak"] == [
         # peaks 600 and 420 after 60 and 42 s; above a human in row 2, above DQN in row 21 of each
-        ("breakout", "appo", "510", f"{51 / 60:.1f}", f"{4 / 60:.1f}", f"{42 / 60:.1f}"),
-        ("catch", "appo", "6", "2.0", DASH, DASH),
-        ("pong", "appo", "6", "2.0", DASH, DASH),
+        ("breakout", "appo", "510.0", f"{51 / 60:.1f}", f"{4 / 60:.1f}", f"{42 / 60:.1f}"),
+        ("catch", "appo", "6.00", "2.0", DASH, DASH),
+        ("pong", "appo", "6.00", "2.0", DASH, DASH),
     ]
     make_run(tmp_path / "breakout-3", rising(60), game="breakout", seed=3)  # of fewer than 50 games
     make_run(tmp_path / "breakout-4", game="breakout", seed=4)  # nobody knows
@@ -310,11 +310,11 @@ def test_public_curves_stand_beside_the_score_at_the_same_frames(two_seeds: Path
     rows = tables(results)["pong"]
     ours = rows[0]
     assert ours[0] == "this report: appo"
-    assert ours[2:] == ("25", "50", "100")  # 1 M, 2 M and 4 M frames
+    assert ours[2:] == ("25.00", "50.00", "100.0")  # 1 M, 2 M and 4 M frames
     others = {row[0]: row for row in rows if len(row) == len(ours)}
     assert len(others) == 1 + len(public_curves("pong"))
     curve = next(c for c in public_curves("pong") if c.method == "MR.Q")
-    assert others["MR.Q"] == ("MR.Q", "10", *[f"{curve.points[f]:.4g}" for f in curve.points][:3])
+    assert others["MR.Q"] == ("MR.Q", "10", *[f"{curve.points[f]:.2f}" for f in curve.points][:3])
 
 
 def test_names_of_public_curves_do_not_lie_on_one_another() -> None:
