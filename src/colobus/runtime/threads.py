@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,34 +38,27 @@ SLOW_START = 5
 """Multiple of the deadline for the first step of a role: loading and first kernels are slow."""
 
 
+@dataclass(eq=False)
 class Threads:
     """Runs roles on threads of this process (a `colobus.runtime.api.Runtime`).
 
     Each active role has a thread of its own, with one torch thread or its ``threads``. A role that
     raises is restarted up to `RESTARTS` times in a row, if it can be. Else it ends the run.
-
-    Args:
-        roles: by name, built.
-        deadline: seconds after which a role that is stuck in one piece of work counts as hung;
-            `SLOW_START` times that before its first finished step.
-        log: takes lines for the user.
-        events: takes what a page or a program may want to know: a role that was restarted.
     """
+
+    roles: Mapping[str, Any]  # by name, built
+    deadline: float = 120.0
+    """Seconds after which a role that is stuck in one piece of work counts as hung; `SLOW_START`
+    times that before its first finished step."""
+    log: Callable[[str], None] = print  # takes lines for the user
+    events: Callable[[dict[str, Any]], None] | None = None
+    """Takes what a page or a program may want to know: a role that was restarted."""
 
     away = 0
     """Learners whose process is lost."""
 
-    def __init__(
-        self,
-        roles: Mapping[str, Any],
-        deadline: float = 120.0,
-        log: Callable[[str], None] = print,
-        events: Callable[[dict[str, Any]], None] | None = None,
-    ) -> None:
-        self.roles = roles
-        self.active: list[Active] = [role for role in roles.values() if hasattr(role, "step")]
-        self._deadline = deadline
-        self._log, self._events = log, events
+    def __post_init__(self) -> None:
+        self.active: list[Active] = [one for one in self.roles.values() if hasattr(one, "step")]
         self._gaps = Gaps()
         self._ended: set[str] = set()  # names of roles whose threads have ended
         self._stopping = threading.Event()
@@ -115,7 +109,7 @@ class Threads:
         if self.failure:
             raise self.failure
         for state in self.states():
-            if not self._stopping.is_set() and (line := hung(state, self._deadline)):
+            if not self._stopping.is_set() and (line := hung(state, self.deadline)):
                 raise Stalled(line)
 
     def stop(self, patience: float = 30.0) -> list[str]:
@@ -190,9 +184,9 @@ class Threads:
         with role.clock("wait after an error"):
             self._stopping.wait(PAUSES[restarts - 1])
         happened = f": {game}" if game else f" raised at {place}: {what}"
-        self._log(f"{role.name}{happened}; restarted ({restarts} of {RESTARTS})")
-        if self._events:
-            self._events({"event": "restarted", "role": role.name, "place": place, "why": what})
+        self.log(f"{role.name}{happened}; restarted ({restarts} of {RESTARTS})")
+        if self.events:
+            self.events({"event": "restarted", "role": role.name, "place": place, "why": what})
 
     def _fail(self, error: ColobusError) -> None:
         with self._woken:
