@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,30 +38,23 @@ class Work(Protocol):
         """Write what has been collected. After an error it stays, and the next call goes on."""
 
 
+@dataclass(eq=False)
 class Writer:
     """A thread that writes, so that nobody who reports waits for a disk.
 
     After an `OSError` or a `MemoryError` it tries again every second, for ``patience`` seconds; any
     other error is final at once. An error in ``others`` counts as long as it stays there. A final
     error is kept in ``failure``.
-
-    Args:
-        work: what is written whenever `wake` is called, in this order.
-        patience: seconds for which writing may fail or hang before the error is final.
-        retry: seconds between two tries (default: `RETRY_SECONDS`).
-        now: returns the time in seconds.
     """
 
-    def __init__(
-        self,
-        work: Sequence[Work],
-        patience: float,
-        retry: float | None = None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._work, self._patience, self._now = work, patience, now
-        self._retry = RETRY_SECONDS if retry is None else retry
-        self._limit = max(patience, END_SECONDS)  # for one try, and for the last
+    work: Sequence[Work]  # what is written whenever `wake` is called, in this order
+    patience: float  # seconds for which writing may fail or hang before the error is final
+    retry: float | None = None  # seconds between two tries (default: `RETRY_SECONDS`)
+    now: Callable[[], float] = time.monotonic  # returns the time in seconds
+
+    def __post_init__(self) -> None:
+        self._retry = RETRY_SECONDS if self.retry is None else self.retry
+        self._limit = max(self.patience, END_SECONDS)  # for one try, and for the last
         self.others: OSError | None = None  # of somebody else who writes into the folder
         self._failure: OSError | None = None
         self._error: OSError | None = None  # of the last try; None if it went well
@@ -120,7 +114,7 @@ class Writer:
     def _hangs(self, seconds: float) -> bool:
         """Return whether a try takes longer than this."""
         busy = self._busy
-        return busy is not None and self._now() - busy > seconds
+        return busy is not None and self.now() - busy > seconds
 
     def _run(self) -> None:
         torch.set_num_threads(1)
@@ -142,8 +136,8 @@ class Writer:
     def _write(self) -> bool:
         """Write everything; return whether all went well."""
         error: OSError | None = None
-        for work in self._work:
-            self._busy = self._now()
+        for work in self.work:
+            self._busy = self.now()
             try:
                 work.write()
             except OSError as found:
@@ -156,7 +150,7 @@ class Writer:
                 self._busy = None
         error = error or self.others
         if error is not None and self._error is None:
-            self._since = self._now()
+            self._since = self.now()
         self._error = error
         while self._pictures:
             with contextlib.suppress(Exception):
@@ -167,7 +161,7 @@ class Writer:
 
     def _is_final(self) -> bool:
         """Return whether trying again makes no sense any more."""
-        return self._failure is not None or self._now() - self._since >= self._patience
+        return self._failure is not None or self.now() - self._since >= self.patience
 
 
 MOST = 100_000
