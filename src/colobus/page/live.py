@@ -12,7 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,34 +94,28 @@ NEWEST = 10
 """Scores of earlier games that are told."""
 
 
+@dataclass(eq=False)
 class LiveGame:
     """Plays games one after the other, on a thread of its own, until it is closed.
 
     The thread is the only one that plays; other threads ask for pictures and say which keys are
     held. All that they share is under one lock.
 
-    Args:
-        agent: that plays.
-        seed: of the games and of sampled actions.
-        policy: the agent's own by default.
-        human: whether a person may take over.
-        keep: file for start states of the games that a person plays, which have no sticky actions
-            then; None for no file.
-
     Raises:
         ColobusError: if the environment has no pictures, or it is no Atari game or the file exists
             and start states are to be kept.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        seed: int = 1,
-        policy: PolicyName | None = None,
-        human: bool = False,
-        keep: Path | None = None,
-    ) -> None:
-        self.human = human
+    agent: Agent  # that plays
+    seed: int = 1  # of the games and of sampled actions
+    policy: PolicyName | None = None  # the agent's own by default
+    human: bool = False  # whether a person may take over
+    keep: Path | None = None
+    """File for start states of the games that a person plays, which have no sticky actions then;
+    None for no file."""
+
+    def __post_init__(self) -> None:
+        agent, seed, keep = self.agent, self.seed, self.keep
         settings = agent.games if keep is None else replace(agent.games, sticky=0.0)
         if keep is not None:
             check_kept(settings)
@@ -129,13 +123,13 @@ class LiveGame:
         self.kept: StartKeeper | None = None
         if keep is not None and isinstance(screen, AtariScreen):
             self.kept = StartKeeper(keep, screen.game, settings, seed)
-        self._player = Player(agent, self._screen, generator(seed, "play actions"), policy)
+        self._player = Player(agent, screen, generator(seed, "play actions"), self.policy)
         self.about: dict[str, Any] = {
             "game": agent.games.game,
             "steps": agent.checkpoint.steps,
-            "policy": policy or agent.policy,
+            "policy": self.policy or agent.policy,
             "actions": list(self._screen.action_names),
-            "human": human,
+            "human": self.human,
         }
         self._shared = threading.Condition()
         self._closed = threading.Event()
