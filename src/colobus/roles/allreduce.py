@@ -18,7 +18,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
@@ -126,23 +126,19 @@ def _add(parts: list[torch.Tensor], total: torch.Tensor, rank: int) -> None:
         total[own].add_(part)
 
 
+@dataclass(eq=False)
 class Member:
-    """A learner in a group.
+    """A learner in a group."""
 
-    Args:
-        group: joins the learners.
-        rank: of the learner, from 0.
-        size: learners in the group.
-    """
-
-    def __init__(self, group: Allreduce, rank: int, size: int) -> None:
-        self.rank, self.size, self.clock = rank, size, Clock()
-        self._group = group
+    group: Allreduce  # joins the learners
+    rank: int  # of the learner, from 0
+    size: int  # learners in the group
+    clock: Clock = field(default_factory=Clock)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sum of the tensors of all members; each has the same bits."""
         with self.clock("wait for learners"):
-            total = self._group.sum(self.rank, values.reshape(-1))
+            total = self.group.sum(self.rank, values.reshape(-1))
         return total.to(values.device).view(values.shape)
 
     def average(self, gradients: torch.Tensor, weight: torch.Tensor) -> None:
@@ -191,7 +187,7 @@ class Member:
     def leave(self) -> None:
         """Tell the others that this learner has ended, if they are still there."""
         with suppress(Closed, Lost):
-            self._group.leave(self.rank)
+            self.group.leave(self.rank)
 
 
 LOOPBACK = "127.0.0.1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -117,27 +118,24 @@ class BufferInRounds(Closable):
             self._rounds += 1
 
 
+@dataclass(frozen=True)
 class SaveWithCheckpoints:
     """Saves a buffer before each checkpoint of its learner, in a folder named by the version.
 
     Only the learner calls it, between two batches. It raises what `ReplayBuffer.save` does.
-
-    Args:
-        replay: what is saved.
-        folder: of all saved buffers.
-        checkpoints: folder of the checkpoints, which another thread writes later.
     """
 
-    def __init__(self, replay: BufferInRounds, folder: Path, checkpoints: Path) -> None:
-        self._replay, self._folder, self._checkpoints = replay, folder, checkpoints
+    replay: BufferInRounds  # what is saved
+    folder: Path  # of all saved buffers
+    checkpoints: Path  # folder of the checkpoints, which another thread writes later
 
     def __call__(self, version: Version) -> None:
         """Save the buffer at a version; forget those before the newest `KEPT` checkpoints."""
-        folder = folder_of(self._folder, version)
-        self._replay.buffer.save(folder)
-        written = sorted(path.stem for path in self._checkpoints.glob("[0-9]*.json"))
+        folder = folder_of(self.folder, version)
+        self.replay.buffer.save(folder)
+        written = sorted(path.stem for path in self.checkpoints.glob("[0-9]*.json"))
         needed = [stem for stem in written if stem < folder.name][-KEPT:]
-        for path in self._folder.glob("[0-9]*"):
+        for path in self.folder.glob("[0-9]*"):
             if len(needed) == KEPT and path.name < needed[0]:
                 shutil.rmtree(path, ignore_errors=True)
 
