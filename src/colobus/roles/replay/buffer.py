@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -162,6 +163,7 @@ class Offer(NamedTuple):
     ready: bool  # a batch could be sampled now
 
 
+@dataclass(eq=False)
 class ReplayBuffer(Closable):
     """The newest steps of every game (a `colobus.roles.replay.api.Replay`).
 
@@ -169,35 +171,27 @@ class ReplayBuffer(Closable):
     the start of the next: the steps after the first end (terminated, truncated or a game over)
     have ``mask`` False. When the buffer is full, a game's oldest steps are overwritten.
 
-    Args:
-        shape: what is kept, and what a batch holds.
-        sampling: by priority; None: each window with the same probability.
-        limiter: when actors may add and learners may sample.
-        patience: seconds that `sample` and `wait_for_room` wait before they raise `Deadline`
-            (0: they never wait).
-        seed: of the run.
-        index: number of this buffer among all of the run.
-
     Raises:
         ColobusError: if the capacity is too small for the games or a window.
     """
 
-    def __init__(
-        self,
-        shape: BufferShape,
-        sampling: Prioritized | None,
-        limiter: RateLimiter,
-        patience: float = 600.0,
-        seed: int = 1,
-        index: int = 0,
-    ) -> None:
-        super().__init__(patience)
-        self._shape, self._limiter = shape, limiter
-        self._rings = FrameRings(shape)
-        self._priorities = (
-            None if sampling is None else Priorities(self._rings.places, shape.windows, sampling)
-        )
-        self._random = np.random.default_rng(sequence(seed, "store", index))
+    shape: BufferShape  # what is kept, and what a batch holds
+    sampling: Prioritized | None  # by priority; None: each window with the same probability
+    limiter: RateLimiter  # when actors may add and learners may sample
+    patience: float = 600.0
+    """Seconds that `sample` and `wait_for_room` wait before they raise `Deadline` (0: they never
+    wait)."""
+    seed: int = 1  # of the run
+    index: int = 0  # number of this buffer among all of the run
+
+    def __post_init__(self) -> None:
+        super().__init__(self.patience)
+        self._rings = FrameRings(self.shape)
+        self._priorities: Priorities | None = None
+        if self.sampling is not None:
+            count = self.shape.windows
+            self._priorities = Priorities(self._rings.places, count, self.sampling)
+        self._random = np.random.default_rng(sequence(self.seed, "store", self.index))
         self._fresh = 0  # steps added since the sample before
         self._loaded = 0  # steps added before this run, and loaded
         self._missed = 0.0  # added to one that was lost, in whose place this one is
@@ -220,8 +214,8 @@ class ReplayBuffer(Closable):
                 self._wanted,
                 "room",
                 lambda: (
-                    f": the learners take no batches ({self._limiter.added:,} steps added, "
-                    f"{self._limiter.sampled:,} windows sampled)"
+                    f": the learners take no batches ({self.limiter.added:,} steps added, "
+                    f"{self.limiter.sampled:,} windows sampled)"
                 ),
             )
 
@@ -233,7 +227,7 @@ class ReplayBuffer(Closable):
             appended = self._rings.append(trajectory)
             if self._priorities is not None:
                 self._priorities.append(appended)
-            self._limiter.added += trajectory.actions.size
+            self.limiter.added += trajectory.actions.size
             self._fresh += trajectory.actions.size
             self._changed.notify_all()
 
@@ -250,8 +244,8 @@ class ReplayBuffer(Closable):
                 self._ready,
                 "batch",
                 lambda: (
-                    f": the actors send too little ({self._limiter.added:,} steps added, "
-                    f"{self._limiter.minimum:,} are the least, {self._limiter.sampled:,} windows "
+                    f": the actors send too little ({self.limiter.added:,} steps added, "
+                    f"{self.limiter.minimum:,} are the least, {self.limiter.sampled:,} windows "
                     "sampled)"
                 ),
                 patience,
@@ -259,8 +253,8 @@ class ReplayBuffer(Closable):
             keys, priorities = self._draw()
             fresh, self._fresh = self._fresh, 0
             batch = self._rings.gather(keys, fresh)
-            added = self._limiter.added - self._loaded + self._missed
-            self._limiter.sampled += len(keys)
+            added = self.limiter.added - self._loaded + self._missed
+            self.limiter.sampled += len(keys)
             self._changed.notify_all()  # actors may add now
         mask_after_end(batch)
         if priorities is None:
@@ -301,8 +295,8 @@ class ReplayBuffer(Closable):
             about = {
                 "layout": self._layout(),
                 "streams": self._rings.streams_saved(),
-                "added": self._limiter.added,
-                "sampled": self._limiter.sampled,
+                "added": self.limiter.added,
+                "sampled": self.limiter.sampled,
                 "fresh": self._fresh,
                 "largest": 1.0 if self._priorities is None else self._priorities.largest,
                 "random": self._random.bit_generator.state,
@@ -338,40 +332,40 @@ class ReplayBuffer(Closable):
             if self._priorities is not None:
                 self._priorities.tree.weights[:] = 0.0
             read_arrays(path, self._contents())
-            self._limiter.added, self._limiter.sampled = about["added"], about["sampled"]
+            self.limiter.added, self.limiter.sampled = about["added"], about["sampled"]
             self._fresh, self._loaded = about["fresh"], 0 if exactly else about["added"]
             self._random.bit_generator.state = about["random"]
             if self._priorities is not None:
                 self._priorities.largest = about["largest"]
                 self._priorities.tree.sum_anew()
             self._changed.notify_all()
-            return self._limiter.added, self._limiter.sampled
+            return self.limiter.added, self.limiter.sampled
 
     def _ready(self) -> bool:
         """Say whether a batch can be sampled."""
-        return self._limiter.may_sample() and self._rings.windows > 0
+        return self.limiter.may_sample() and self._rings.windows > 0
 
     def _wanted(self) -> bool:
         """Say whether actors may add; always while there is nothing to sample."""
-        return self._limiter.may_add() or self._rings.windows == 0
+        return self.limiter.may_add() or self._rings.windows == 0
 
     def _draw(self) -> tuple[Ints, Doubles | None]:
         """Return keys int64[N], and float64[N] their priorities to the power of alpha, if any."""
         if self._priorities is not None:
             return self._priorities.draw(self._random)
-        return self._rings.draw(self._shape.windows, self._random), None
+        return self._rings.draw(self.shape.windows, self._random), None
 
     def _weights(self, priorities: Doubles, mask: Bools, added: float) -> torch.Tensor:
         """Return importance weights float32[N] of windows with a mask bool[N, T]."""
         assert self._priorities is not None
-        used = mask[:, :1] if self._shape.first_only else mask
+        used = mask[:, :1] if self.shape.first_only else mask
         counts = np.asarray(used.any(axis=1))
         exponent = self._priorities.sampling.exponent(added)
         return torch.from_numpy(importance_weights(priorities, counts, exponent))
 
     def _layout(self) -> State:
         """Return what a saved buffer must have in common with this one."""
-        shape, priorities = self._shape, self._priorities
+        shape, priorities = self.shape, self._priorities
         return {
             "steps per game": self._rings.kept,
             "games": shape.streams,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -136,34 +137,25 @@ Selector = Fifo | Rounds
 """Which of the stored trajectories make the next batch."""
 
 
+@dataclass(eq=False)
 class TrajectoryQueue(Closable, ReplayReader):
-    """A queue of trajectories (a `colobus.roles.replay.api.Replay`).
+    """A queue of trajectories (a `colobus.roles.replay.api.Replay`)."""
 
-    Args:
-        selector: which trajectories make a batch.
-        capacity: trajectories kept at most; beyond, the oldest is dropped and counted in
-            ``dropped``.
-        patience: seconds that `sample` and `wait_for_room` wait before they raise `Deadline`
-            (0: they never wait).
-        full: trajectories at which `wait_for_room` makes actors wait (default: the capacity).
-        in_flight: instead, trajectories of one actor at which it waits (0: ``full`` counts).
-        replay_mix: adds old windows to each batch.
-    """
+    selector: Selector  # which trajectories make a batch
+    capacity: int
+    """Trajectories kept at most; beyond, the oldest is dropped and counted in ``dropped``."""
+    patience: float = 600.0
+    """Seconds that `sample` and `wait_for_room` wait before they raise `Deadline` (0: they never
+    wait)."""
+    full: int | None = None
+    """Trajectories at which `wait_for_room` makes actors wait (default: the capacity)."""
+    in_flight: int = 0
+    """Instead, trajectories of one actor at which it waits (0: ``full`` counts)."""
+    replay_mix: ReplayMix | None = None  # adds old windows to each batch
 
-    def __init__(
-        self,
-        selector: Selector,
-        capacity: int,
-        patience: float = 600.0,
-        full: int | None = None,
-        in_flight: int = 0,
-        replay_mix: ReplayMix | None = None,
-    ) -> None:
-        super().__init__(patience)
-        self._selector, self._replay_mix = selector, replay_mix
-        self._capacity = capacity
-        self._full = capacity if full is None else full
-        self._in_flight = in_flight
+    def __post_init__(self) -> None:
+        super().__init__(self.patience)
+        self._full = self.capacity if self.full is None else self.full
         self._stored: deque[Trajectory] = deque()
         self._handed_out = 0
         self.dropped = 0
@@ -186,7 +178,7 @@ class TrajectoryQueue(Closable, ReplayReader):
             if self._closed:
                 raise Closed
             self._stored.append(trajectory)
-            if len(self._stored) > self._capacity:
+            if len(self._stored) > self.capacity:
                 self._stored.popleft()
                 self.dropped += 1
             self._changed.notify_all()
@@ -205,12 +197,12 @@ class TrajectoryQueue(Closable, ReplayReader):
 
             def ready() -> bool:
                 nonlocal chosen
-                chosen = self._selector.take(self._stored)
+                chosen = self.selector.take(self._stored)
                 return chosen is not None
 
             self.wait_until(ready, "batch", lambda: ": the actors send nothing", patience)
             assert chosen is not None
-            old = self._replay_mix.take(chosen) if self._replay_mix else []
+            old = self.replay_mix.take(chosen) if self.replay_mix else []
             first = self._handed_out
             self._handed_out += sum(len(t.actions) for t in (*chosen, *old))
             self._changed.notify_all()  # there may be room now
@@ -224,8 +216,8 @@ class TrajectoryQueue(Closable, ReplayReader):
 
     def _has_room(self, actor: int) -> bool:
         """Say whether an actor may add another trajectory; the one that it then plays counts."""
-        if self._in_flight:
-            return sum(t.actor == actor for t in self._stored) < self._in_flight
+        if self.in_flight:
+            return sum(t.actor == actor for t in self._stored) < self.in_flight
         return len(self._stored) < self._full
 
 
