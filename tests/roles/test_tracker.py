@@ -294,6 +294,26 @@ def test_a_mean_of_fewer_games_than_were_asked_for_ends_no_run() -> None:
     assert over == [False, False, False, True]
 
 
+def test_what_is_kept_is_asked_when_old_checkpoints_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An evaluation may end while a checkpoint is written, and its own was written back."""
+    tracker, kept = make_tracker(tmp_path), list[set[int]]()
+
+    def write(*_: Any) -> None:
+        tracker.evaluated(9.0, 30, 3)
+
+    def forget(*given: Any) -> None:
+        kept.append(set(given[-1]))
+
+    monkeypatch.setattr("colobus.roles.tracker.checkpoints.write_checkpoint", write)
+    monkeypatch.setattr("colobus.roles.tracker.checkpoints.forget_old", forget)
+    parts = slices(Version(0, 8), Version(0, 8), Version(0, 8))
+    tracker.checkpoint(parts, states(parts), {}, 80)
+    tracker.finish()
+    assert 3 in kept[-1]
+
+
 @pytest.mark.parametrize("most", [8, 9, 40])
 def test_points_are_as_far_from_one_another_everywhere(most: int) -> None:
     curve = Thinned(most)

@@ -51,6 +51,7 @@ GUARDED = {
     "core/files.py": {"import fcntl"},
     "runtime/ray/own_cluster.py": {"signal.SIGKILL"},  # to processes that /proc lists
     "runtime/ray/process.py": {"signal.SIGKILL"},  # of a process to itself
+    "training/sidecars.py": {"os.killpg", "signal.SIGKILL"},  # AttributeError is suppressed
     "runtime/ray/session.py": {"signal.pthread_sigmask"},  # if there is a SIGHUP to be blocked
     "runtime/system.py": {"os.nice", "os.sched_getaffinity", "os.sysconf", "import resource"},
 }

@@ -214,6 +214,54 @@ with SidecarProcesses(Path(sys.argv[1]), Sidecars(True, False, 1.0), heard) as s
 
 
 @pytest.mark.processes
+def test_what_a_child_has_started_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a simulator, which has its standard output, the pipe of the results."""
+    script = "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
+    real = subprocess.Popen
+
+    def popen(_words: Any, **how: Any) -> Any:
+        return real([sys.executable, "-c", script], **how)
+
+    monkeypatch.setattr("colobus.training.sidecars.subprocess.Popen", popen)
+    write_run(tmp_path / "run")
+    before = children()
+    with SidecarProcesses(tmp_path / "run", Sidecars(True, False), print):
+        wait_until(lambda: len(children()) == len(before) + 2)
+        started = [child for child in children() if child not in before]
+    assert all(is_gone(child.pid) for child in started)
+
+
+def test_what_an_environment_prints_is_no_result(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    script = tmp_path / "driver.py"
+    script.write_text(CHATTY)
+    words = [sys.executable, str(script), "follow", str(tmp_path / "run"), "--json", "--parent"]
+    done = subprocess.run([*words, str(os.getpid())], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, '{"kind": "evaluation"}\n')
+    assert done.stderr.startswith('.{"a": 1}\n')
+
+
+CHATTY = """
+import os, sys
+from colobus.cli.main import main
+from colobus.evaluation import sidecar
+
+class Sidecar:
+    def __init__(self, run, evaluate, record, say, *_, **__):
+        self.say = say
+
+    def work(self):
+        os.write(1, b".")
+        print({"a": 1}.__repr__().replace("'", '"'), flush=True)
+        self.say({"kind": "evaluation"})
+
+sidecar.Sidecar = Sidecar
+main()
+"""
+
+
 def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
     write_run(tmp_path)
     training = subprocess.Popen(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import tyro
 
@@ -68,7 +68,11 @@ def main(args: Sequence[str]) -> int:
         def is_over() -> bool:
             return bool(interrupts.signal) or parent not in (None, os.getppid())
 
-        _follow(flags, is_over)
+        results = sys.stdout
+        if parent is not None:  # what an environment prints goes to stderr, between no two results
+            results = os.fdopen(os.dup(1), "w", encoding="utf-8")
+            os.dup2(2, 1)
+        _follow(flags, is_over, results)
     return interrupts.exit_code if interrupts.signal else 0
 
 
@@ -88,7 +92,7 @@ def split_parent(args: Sequence[str]) -> tuple[list[str], int | None]:
     return words[:place] + words[place + 2 :], int(number[0])
 
 
-def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
+def _follow(flags: Follow, is_over: Callable[[], bool], results: TextIO) -> None:
     from colobus.cli.display import Printer
     from colobus.core.checkpoint import newest_checkpoint
     from colobus.evaluation.sidecar import RunEnded, Sidecar
@@ -98,8 +102,8 @@ def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
 
     def say(result: dict[str, Any]) -> None:
         if flags.json:
-            sys.stdout.write(json.dumps(result) + "\n")
-            sys.stdout.flush()
+            results.write(json.dumps(result) + "\n")
+            results.flush()
         else:
             printer.line(in_words(result))
 

@@ -273,6 +273,7 @@ class Closable:
         what: str,
         why: Callable[[], str] = str,
         patience: float | None = None,
+        comes: Callable[[], object] = str,
     ) -> None:
         """Wait until ``holds`` returns true; the caller has the condition.
 
@@ -281,17 +282,20 @@ class Closable:
             what: is waited for, in the message.
             why: returns how the message goes on.
             patience: seconds to wait at most, instead of its own.
+            comes: what changes while the wait gets somewhere, and patience begins anew.
 
         Raises:
             Deadline: if it took longer than the patience.
             Closed: if it is closed.
         """
         patience = self._patience if patience is None else patience
-        there = wait_for(self._changed, lambda: self._closed or holds(), patience)
+        came = comes()
+        while not wait_for(self._changed, lambda: self._closed or holds(), patience):
+            before, came = came, comes()
+            if came == before:
+                raise Deadline(f"no {what} for {patience:g} s{why()}")
         if self._closed:
             raise Closed
-        if not there:
-            raise Deadline(f"no {what} for {patience:g} s{why()}")
 
 
 class Patience:

@@ -217,12 +217,13 @@ class _EvaluationJob:
         if evaluation.interrupted:
             raise RunEnded
         folder, number = self._run / CHECKPOINTS, agent.checkpoint.version.number
+        file = evaluation.save(self._run)
         if not is_there(file_of(folder, number)):  # deleted, and may be the best
             write_checkpoint(folder, agent.checkpoint)
         names = ("mean", "max", "standard_error")
         found = {name: getattr(evaluation, name) for name in names}
         counts = {"games": len(evaluation.games), "asked": evaluation.episodes}
-        return found | counts, evaluation.save(self._run)
+        return found | counts, file
 
 
 class _FilmJob:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from colobus.core.errors import ClusterLost, ColobusError, Lost, Stalled
+from colobus.core.errors import Closed, ClusterLost, ColobusError, Lost, Stalled
 from colobus.core.functions import code_in
 from colobus.core.timing import clock
 from colobus.envs.make import is_atari
@@ -273,7 +273,7 @@ class Run:
         if news["kind"] == "passed over" and not self._told:
             self._told = True  # as all of them may be, for the same reason
             self.log(f"a checkpoint was neither evaluated nor filmed: {news['why']}")
-        with suppress(Lost):
+        with suppress(Lost, Closed):
             if news["kind"] == "evaluation":
                 mean, steps, version = news["mean"], news["steps"], news["version"]
                 whole = news["games"] >= news["asked"]

@@ -189,7 +189,7 @@ def save_last(
         except OSError as error:
             failure = error
         status = tracker.status()
-        if experiment.replay.keep and not hung:
+        if experiment.replay.keep:
             save_buffers(runtime.roles, folder, log)
     except Lost as error:
         saved = False

@@ -7,11 +7,13 @@ This module starts and ends them and reads their results. They run
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -155,7 +157,9 @@ class _Child:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._reader.join()
+        with suppress(AttributeError, OSError):  # what its games have started; not on Windows
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self._reader.join(END_SECONDS)  # one that left the group may still hold the pipe
 
     def _read(self) -> None:
         assert self.process.stdout is not None

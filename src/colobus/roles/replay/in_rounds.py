@@ -76,6 +76,7 @@ class BufferInRounds(Closable):
                 lambda: (
                     f": it needs {due:,} rounds of all actors, {self._complete():,} are complete"
                 ),
+                comes=self._complete,
             )
             self._take_in(due)
             batch = self.buffer.sample(0.0)

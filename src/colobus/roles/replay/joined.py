@@ -59,7 +59,9 @@ class ShardedReplay:
         """
         patience = Patience(self._patience)
         while True:
-            number = self._choose()
+            before, number = self.depth, self._choose()
+            if self.depth > before:  # slowly, but steps come
+                patience = Patience(self._patience)
             left = patience.left()
             try:
                 batch = self._buffers[number].sample(min(left, LOOK_AGAIN))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Checkpoints:
         settings: how often, and how many are kept.
         layout: names the parameters.
         fixed: tensors that every checkpoint holds as they are (the input statistics).
+        kept: returns versions that are not forgotten.
         run: what every checkpoint says about the run (`Checkpoint.run`).
         first: ask for one at once, as the run has none yet.
     """
@@ -42,15 +43,15 @@ class Checkpoints:
         settings: TrackerSettings,
         layout: Layout,
         fixed: dict[str, torch.Tensor],
+        kept: Callable[[], Collection[int]] = tuple,
         run: State | None = None,
         first: bool = False,
     ) -> None:
         self._folder, self._settings = folder, settings
-        self._layout, self._fixed, self._run = layout, fixed, run
+        self._layout, self._fixed, self._kept, self._run = layout, fixed, kept, run
         self._due = now() + (0.0 if first else settings.checkpoint_seconds)
         self._lock = threading.Lock()
         self._waiting: Checkpoint | None = None
-        self._kept: Collection[int] = ()  # versions that are not forgotten
         self._sound: set[str] = set()  # names of those that are known to be complete
         self._order: Version | None = None  # of the one that was written last
         self.newest = ""  # name of its file
@@ -73,11 +74,8 @@ class Checkpoints:
         counters: dict[str, Any],
         mixed: bool,
         more: dict[str, torch.Tensor] | None = None,
-        kept: Collection[int] = (),
     ) -> None:
         """Let `write` write one, with ``more`` tensors as they are; see `Tracker.checkpoint`.
-
-        The versions ``kept`` are not forgotten then.
 
         Raises:
             ValueError: if a slice is missing or of another version.
@@ -104,7 +102,6 @@ class Checkpoints:
                 tensors |= self._name(f"optimizer/{name}", vector)
         with self._lock:
             self._waiting = Checkpoint(max(versions), steps, tensors, counters, self._run)
-            self._kept = kept
 
     def write(self) -> None:
         """Write the newest that waits, and delete old ones.
@@ -133,7 +130,7 @@ class Checkpoints:
         self._sound.add(path.name)
         keep = self._settings.keep_checkpoints
         with contextlib.suppress(OSError):  # the next time
-            forget_old(self._folder, keep, path, self._sound, self._run, self._kept)
+            forget_old(self._folder, keep, path, self._sound, self._run, self._kept())
 
     def _name(self, prefix: str, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         return {f"{prefix}/{k}": v for k, v in self._layout.named(vector.cpu()).items()}

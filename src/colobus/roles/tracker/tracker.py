@@ -133,7 +133,7 @@ class Tracker:
                 self._tensorboard = TensorBoard(files.tensorboard, run.settings)
             self._metrics = Metrics(files.metrics)
             self._game_log = GameLog(files.episodes)
-            facts = (run.about, run.version == 0)
+            facts = (self._kept, run.about, run.version == 0)
             self._checkpoints = Checkpoints(files.checkpoints, settings, layout, fixed, *facts)
             work: list[Work] = [self._metrics, self._game_log, self._checkpoints]
             self._writer = Writer(work, settings.disk_patience)
@@ -273,11 +273,13 @@ class Tracker:
             self._score.mark(newest)
             counters |= more | {"peak": self._score.peak, "evaluated": self._evaluated}
             counters["marks"] = list(self._score.marks)  # that go on waiting after a resume
-            kept = self._score.marked() | {int(number) for number in (self._evaluated or [])[:1]}
-        self._checkpoints.put(
-            slices, optimizers, algorithm_state, steps, counters, mixed, tensors, kept
-        )
+        self._checkpoints.put(slices, optimizers, algorithm_state, steps, counters, mixed, tensors)
         self._writer.wake()
+
+    def _kept(self) -> set[int]:
+        """Return versions that stay; asked when others go, as an evaluation may just have ended."""
+        with self._lock:
+            return self._score.marked() | {int(number) for number in (self._evaluated or [])[:1]}
 
     def beside(self, error: OSError | None) -> None:
         """Take how it went to write what belongs to a checkpoint, such as a replay buffer.

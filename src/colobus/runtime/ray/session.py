@@ -144,7 +144,8 @@ def _init(address: str, own: dict[str, Any]) -> None:
     Raises:
         ColobusError: if that fails.
     """
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    here = threading.current_thread() is threading.main_thread()  # others cannot set handlers
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM) if here}
     try:
         with _quiet(), _of_the_terminal_blocked():
             ray.init(
