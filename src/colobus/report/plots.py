@@ -20,7 +20,7 @@ import numpy as np
 from colobus.core.errors import ColobusError, printable
 from colobus.core.files import write_whole
 from colobus.evaluation.scores import rows_of
-from colobus.report.results import KEPT, seconds_at
+from colobus.report.results import KEPT, seconds_of
 from colobus.roles.tracker import WINDOW
 from colobus.runs.folder import CURVE, METRICS
 from colobus.runs.read import RunFolder
@@ -52,7 +52,7 @@ def draw_curve(folder: Path) -> Path:
     for i, one in enumerate(run.evaluations):
         style: dict[str, Any] = {"fmt": "o", "color": f"C{i + 1}", "capsize": 4, "zorder": 3}
         label = f"{_plain(one.protocol)}: {one.mean:.2f} (mean of {one.played})"
-        minutes = (seconds_at(run.curve.rows, one.steps) or 0.0) / 60
+        minutes = (seconds_of(run.curve.rows, one) or 0.0) / 60
         by_steps.errorbar(one.steps, one.mean, one.error or 0.0, label=label, **style)
         by_time.errorbar(minutes, one.mean, one.error or 0.0, **style)
     by_steps.set_xlabel("environment steps")

@@ -299,16 +299,16 @@ def _result(run: RunFolder, group: str, game: str, protocol: str, policy: str) -
     if not own:
         return None
     one = own[-1]
-    seconds_of = one.seconds if one.seconds is not None else seconds_at(run.curve.rows, one.steps)
+    seconds = seconds_of(run.curve.rows, one)
     return RunScore(
-        run, group, one.mean, one.error, one.games, protocol, one.steps, seconds_of, one, game
+        run, group, one.mean, one.error, one.games, protocol, one.steps, seconds, one, game
     )
 
 
-def seconds_at(rows: Sequence[Row], steps: int) -> float | None:
-    """Return the seconds of training behind so many steps; None before the first row."""
-    before = [row.values["seconds"] for row in rows if row.values["steps"] <= steps]
-    return before[-1] if before else None
+def seconds_of(rows: Sequence[Row], one: EvaluationFile) -> float | None:
+    """Return the seconds of training behind an evaluation; None if nobody knows."""
+    before = [row.values["seconds"] for row in rows if row.values["steps"] <= one.steps]
+    return one.seconds if one.seconds is not None else next(reversed(before), None)
 
 
 def running_scores(rows: Iterable[Mapping[str, float]]) -> list[tuple[float, float]]:
