@@ -299,9 +299,9 @@ def _result(run: RunFolder, group: str, game: str, protocol: str, policy: str) -
     if not own:
         return None
     one = own[-1]
-    seconds = seconds_of(run.curve.rows, one)
+    after = seconds_of(run.curve.rows, one)
     return RunScore(
-        run, group, one.mean, one.error, one.games, protocol, one.steps, seconds, one, game
+        run, group, one.mean, one.error, one.games, protocol, one.steps, after, one, game
     )
 
 

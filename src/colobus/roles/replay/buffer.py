@@ -249,7 +249,7 @@ class ReplayBuffer(Closable):
                     "sampled)"
                 ),
                 patience,
-                lambda: self._limiter.added if patience is None else 0,  # slowly, but it comes
+                lambda: self.limiter.added if patience is None else 0,  # slowly, but it comes
             )
             keys, priorities = self._draw()
             fresh, self._fresh = self._fresh, 0
