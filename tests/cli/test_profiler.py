@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -200,6 +201,45 @@ def suppressed(call: Callable[[], None]) -> None:
         call()
 
 
+class Profiler:
+    """Stands for torch's, whose trace may begin late."""
+
+    def __init__(self, late: float) -> None:
+        self.late, self.about = late, ""
+
+    def prepare_trace(self) -> None:
+        pass
+
+    def start_trace(self) -> None:
+        time.sleep(self.late)
+
+    def add_metadata_json(self, _: str, about: str) -> None:
+        self.about = about
+
+    def stop_trace(self) -> None:
+        pass
+
+    def export_chrome_trace(self, file: str) -> None:
+        Path(file).write_text(self.about)
+
+
+def test_no_trace_ends_before_all_have_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is first goes on until the last has begun, however long that takes."""
+    made = iter([Profiler(0.0), Profiler(0.2)])
+    monkeypatch.setattr("torch.profiler.profile", lambda **_: next(made))
+    first = Tracer("main", None, tmp_path, 2, 0.03)
+    with ThreadPoolExecutor(2) as threads:
+        tracers = (first, Tracer("worker-0", first, tmp_path, 2, 0.03))
+        for done in [threads.submit(tracer.step) for tracer in tracers]:
+            done.result()
+    assert all(tracer.finished for tracer in tracers)
+    traces = [json.loads(gzip.decompress(path.read_bytes())) for path in tmp_path.iterdir()]
+    assert len({trace["name"] for trace in traces}) == 2
+    assert max(trace["began"] for trace in traces) < min(trace["ended"] for trace in traces)
+
+
 RAY = {
     "dba3c-catch --workers 2 --servers 1": {
         "tracker": {"count"},
@@ -223,13 +263,16 @@ RAY = {
 def test_a_trace_of_ray_has_all_processes_on_one_axis(tmp_path: Path, words: str) -> None:
     trace = tmp_path / "trace.json"
     more = ("--profile", trace, "--seconds", 24, "--on", "ray", "--cpus", 0.1, "--json")
-    code, out, err = colobus("bench", *words.split(), *more)
-    assert code == 0, err
-    found = processes_in(trace)
-    stages = {
-        process: {event.name for own in threads.values() for event in own if event.kind != "cpu_op"}
-        for process, threads in found.items()
-    }
+    for _ in range(3):  # on a slow machine not every stage begins and ends within a trace
+        code, out, err = colobus("bench", *words.split(), *more)
+        assert code == 0, err
+        found = processes_in(trace)
+        stages = {
+            process: {e.name for own in threads.values() for e in own if e.kind != "cpu_op"}
+            for process, threads in found.items()
+        }
+        if all(wanted <= stages.get(process, set()) for process, wanted in RAY[words].items()):
+            break
     assert stages.keys() == RAY[words].keys()
     for process, own_stages in stages.items():
         assert RAY[words][process] <= own_stages, process

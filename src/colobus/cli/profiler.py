@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -30,6 +30,7 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 
 from colobus.cli.throughput import Progress, steady_rate, trained
+from colobus.core.errors import Closed, Lost
 from colobus.core.timing import WAIT, Clock, Closable, wait_for
 from colobus.core.types import Remote
 from colobus.experiment.settings import Experiment
@@ -97,7 +98,7 @@ def profile(
         ``achieved_steps_per_s`` in steps (agent decisions) per second before the trace began, and
         ``threads``: by role and stage the share of the traced time, without that of ranges inside.
     """
-    began, longest = time.time(), seconds + 3 * PATIENCE
+    began, longest = time.time(), seconds + 4 * PATIENCE
     with TemporaryDirectory() as folder:
         make = partial(traced_graph, cluster, Path(folder), seconds)
         run = (experiment, longest, cluster, devices)
@@ -156,16 +157,16 @@ class Tracer(Closable):
         self.name, self.clock = f"{TRACER}-{process}", Clock()
         self._process, self._first, self._folder = process, first or self, folder
         self._count, self._seconds = count, seconds
-        self._there, self._sent = set[str](), set[str]()
+        self._met = dict[str, set[str]]()
         config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
         cpu = [ProfilerActivity.CPU]
         self._profiler = torch.profiler.profile(activities=cpu, experimental_config=config)
         self._profiler.prepare_trace()
 
-    def meet(self, process: str, trace: bytes = b"") -> None:
-        """Wait until all processes have called: before their traces, or with them, compressed."""
+    def meet(self, process: str, when: str, trace: bytes = b"") -> None:
+        """Wait until all processes have called with this word, and perhaps a compressed trace."""
         with self._changed:
-            known = self._sent if trace else self._there
+            known = self._met.setdefault(when, set())
             if process not in known:  # a call that waits is made again
                 (self._folder / process).write_bytes(trace)
                 known.add(process)
@@ -176,9 +177,9 @@ class Tracer(Closable):
         """Trace once, and end the run when all have done so."""
         traced = min(TRACED_SECONDS, self._seconds / 3)
         with self.clock("wait for the trace"):
-            self._first.meet(self._process)
+            self._first.meet(self._process, "there")
             self._wait(self._seconds - traced)
-            self._first.meet(self._process, self._traced(traced))
+            self._first.meet(self._process, "sent", self._traced(traced))
         self.finished = True
 
     def _wait(self, seconds: float) -> None:
@@ -190,6 +191,8 @@ class Tracer(Closable):
         """Trace for so long; return a file with what was taken down."""
         self._profiler.start_trace()
         began, names = time.time(), dict[int, str]()
+        with suppress(Closed, Lost):  # the run may be over: what has begun is ended below
+            self._first.meet(self._process, "begun")  # no trace ends before all have begun
         for more in (seconds, 0.0):  # threads come and go
             names |= {t.native_id or 0: t.name for t in threading.enumerate()}
             self._wait(more)
