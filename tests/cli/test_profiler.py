@@ -92,9 +92,14 @@ def parents_in(events: list[Event]) -> dict[str, set[str]]:
 
 
 def profiled_for_long(experiment: Experiment, trace: Path, roles: int) -> dict[str, Any]:
-    """Profile three seconds, or on a slow machine as many as some rounds of each learner take."""
-    for seconds in (3.0, 9.0, 30.0):
-        result = profile(experiment, seconds, trace)
+    """Profile three seconds, or on a slow machine as many as some rounds of each learner take.
+
+    A third of them is in the trace, however long that is.
+    """
+    for seconds in (3.0, 9.0, 30.0, 120.0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("colobus.cli.profiler.TRACED_SECONDS", seconds)
+            result = profile(experiment, seconds, trace)
         found = threads_in(trace)
         learners = [found[name] for name in found if name.startswith("learner")]
         rounds = [[event.name for event in one].count("learn") for one in learners]
