@@ -54,7 +54,9 @@ def usual_signals() -> Iterator[None]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object], str]:
     """A short run of Catch with everything at its end: folder, JSON on stdout, stderr."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    code, out, err = colobus("train", "catch", "--out", folder, "--steps", 10_000, "--json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("colobus.roles.tracker.tensorboard.END_SECONDS", 300.0)
+        code, out, err = colobus("train", "catch", "--out", folder, "--steps", 10_000, "--json")
     assert code == 0, err
     return folder, json.loads(out), err
 

@@ -329,7 +329,10 @@ def test_points_are_as_far_from_one_another_everywhere(most: int) -> None:
             assert len(steps) >= most // 2
 
 
-def test_each_evaluation_is_a_point_at_the_steps_of_its_checkpoint(tmp_path: Path) -> None:
+def test_each_evaluation_is_a_point_at_the_steps_of_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colobus.roles.tracker.tensorboard.END_SECONDS", 300.0)
     stop = StopRule(until_evaluated=18.0)
     facts = RunFacts(settings={"lr": 0.5})
     tracker = Tracker(tracker_files(tmp_path), TrackerSettings(), stop, LAYOUT, {}, facts)
