@@ -49,13 +49,14 @@ from helpers.launching import CATCH, LONG, complete, finish, refused, start, wai
 def test_a_signal_saves_and_says_how_to_go_on(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """Ctrl-C is pressed again and again."""
+    """Ctrl-C is pressed again and again, but not for so long that it ends the process at once."""
     run = tmp_path / "run"
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
     wait_until(lambda: bool(complete(run)), process)
     before = complete(run)[-1]["version"]
+    until = time.monotonic() + GIVE_UP_SECONDS / 2
     process.send_signal(number)
-    while number == signal.SIGINT and process.poll() is None:
+    while number == signal.SIGINT and process.poll() is None and time.monotonic() < until:
         process.send_signal(number)
         time.sleep(0.005)
     returned, out, err = finish(process)
