@@ -125,8 +125,8 @@ class Checkpoints:
         if again:
             return
         self._order = checkpoint.version
+        self.written = now()  # who sees the name sees its time
         self.newest, self.number = path.name, checkpoint.version.number
-        self.written = now()
         self._sound.add(path.name)
         keep = self._settings.keep_checkpoints
         with contextlib.suppress(OSError):  # the next time
