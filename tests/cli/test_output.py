@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +18,9 @@ from colobus.cli.experiment_flags import resolve
 from colobus.cli.train import Train, launched
 from colobus.core.errors import ColobusError
 from colobus.experiment.presets import preset
-from colobus.roles.tracker import Status, StopRule, TrackerSettings
+from colobus.roles.tracker import Status, TrackerSettings
 from colobus.runtime.api import RoleState
-from colobus.training.callbacks import Alarms
+from colobus.training.callbacks import Alarms, Callbacks, StopTraining
 from colobus.training.run import train
 from colobus.training.start import least_steps
 from colobus.training.words import how_it_went, how_to_go_on, where_everything_is, why_less
@@ -33,17 +32,24 @@ from helpers.launching import colobus as command
 @pytest.mark.slow
 def test_an_error_in_a_callback_ends_it_and_not_the_run(tmp_path: Path) -> None:
     calls: list[int] = []
+    later: list[int] = []
     lines: list[str] = []
 
     def watch(status: Status, _: Sequence[RoleState]) -> None:
         calls.append(status.steps)
         raise KeyError("score")
 
-    experiment = replace(catch(0), stop=StopRule(minutes=0.05))  # several looks
-    result = train(experiment, tmp_path / "run", watch=watch, log=lines.append)
+    def end(status: Status) -> None:
+        if calls:
+            later.append(status.steps)
+        if len(later) == 3:  # looks, after each of which it could have been called again
+            raise StopTraining("enough")
+
+    run, told = tmp_path / "run", Callbacks(on_update=end)
+    result = train(catch(10_000_000), run, watch=watch, log=lines.append, callbacks=told)
     assert len(calls) == 1
     assert result.status.steps > calls[0]
-    assert (result.saved, result.interrupted) == (True, False)
+    assert (result.saved, result.interrupted, result.stopped) == (True, False, "enough")
     said = "the display or callback raised KeyError: 'score'; it is called no more"
     assert lines.count(said) == 1
 
