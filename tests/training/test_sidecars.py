@@ -9,9 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -330,6 +332,19 @@ def test_mistakes_are_one_line(tmp_path: Path, words: list[str], said: str) -> N
     assert said in refused("follow", tmp_path, *words)
 
 
+@contextmanager
+def never_done() -> Iterator[None]:
+    """Have the processes of sidecars sleep until they are ended."""
+
+    def asleep(_: Sequence[str], **how: Any) -> Any:
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], **how)
+
+    changed = SimpleNamespace(**vars(subprocess) | {"Popen": asleep})
+    with pytest.MonkeyPatch.context() as patch:  # others may start what they like
+        patch.setattr("colobus.training.sidecars.subprocess", changed)
+        yield
+
+
 @pytest.mark.processes
 def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     """Before the first checkpoint, or in the middle of a first evaluation; not if one was done."""
@@ -349,7 +364,7 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
     for line, rest in zip(lines, ("--no-record", "--no-evaluate"), strict=True):
         assert "there was no checkpoint before the end of the run" in line
         assert line.endswith(f"colobus follow {tmp_path} --once {rest}")
-    with SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), print) as sidecars:
+    with never_done(), SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), print) as sidecars:
         pass
     (line,) = sidecars.idle()
     assert "it was not done with one before the end of the run" in line
@@ -363,7 +378,8 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
 def test_a_run_passes_that_on(tmp_path: Path) -> None:
     lines: list[str] = []
     experiment = catch(2_000, sidecars=Sidecars(evaluator=True))
-    train(experiment, tmp_path / "run", log=lines.append)
+    with never_done():
+        train(experiment, tmp_path / "run", log=lines.append)
     assert any(line.startswith("the evaluator has nothing to show: ") for line in lines)
 
 
