@@ -62,7 +62,7 @@ def test_catch_is_learned_by_several(way: str) -> None:
 
 @pytest.mark.cluster
 def test_catch_is_learned_on_ray(tmp_path: Path) -> None:
-    run = ray_runs.train(tmp_path, "gorila-catch", "--workers", 2)
+    run = ray_runs.train(tmp_path, "gorila-catch", "--workers", 2, *ray_runs.PATIENT)
     code, out, _ = run.end()
     assert code == 0
     assert json.loads(out)["best"] >= 0.9

@@ -32,6 +32,9 @@ SILENCE = 12.0
 QUIET = ("--no-finish", "--no-tensorboard", "--json")
 SMALL = ("--on", "ray", "--cpus", 0.2, "--silence", SILENCE, *QUIET)
 
+PATIENT = ("--silence", 60)
+"""After the words of a run in which nobody is frozen, so that a slow machine makes nobody so."""
+
 ENDLESS = ("--until-score", 2, "--steps", 10_000_000)
 """Of a run that a test ends: by its rule it might end just while one of its processes is frozen."""
 

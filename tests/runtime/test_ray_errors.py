@@ -19,7 +19,7 @@ from colobus.runtime.groups import Cluster, ProcessSpec
 from colobus.runtime.host import About
 from colobus.runtime.ray import prepare
 from colobus.runtime.system import versions
-from helpers.ray_runs import IDLE, Begin, Head, Run, head, train
+from helpers.ray_runs import IDLE, PATIENT, Begin, Head, Run, head, train
 
 pytestmark = pytest.mark.cluster
 
@@ -54,7 +54,7 @@ def short_run(folder: Path, *words: object, **more: Any) -> Run:
 
 
 def test_two_runs_on_one_cluster_do_not_disturb_each_other(begin: Begin, there: Head) -> None:
-    words = ("--address", there.address)
+    words = ("--address", there.address, *PATIENT)
     long = begin("dba3c-catch", *words, *IDLE, env=there.env)
     long.wait(lambda: long.version() > 0)
     short = begin(*words, make=short_run, env=there.env)

@@ -14,6 +14,7 @@ import pytest
 from helpers.launching import complete
 from helpers.ray_runs import (
     IDLE,
+    PATIENT,
     SILENCE,
     SMALL,
     Begin,
@@ -51,7 +52,7 @@ def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resum
     begin: Begin,
 ) -> None:
     with nothing_left() as env:
-        run = begin("dba3c-catch", "--minutes", 5, *IDLE, env=env)
+        run = begin("dba3c-catch", "--minutes", 5, *IDLE, *PATIENT, env=env)
         run.wait(lambda: run.version() > 0)
         assert len(run.family) > 5
         os.kill(run.process.pid, signal.SIGKILL)
@@ -59,7 +60,7 @@ def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resum
         run.gone(agents=False)
     newest = complete(run.path)[-1]
 
-    again = ("train", "--resume", run.path, *SMALL, "--checkpoint-seconds", 2)
+    again = ("train", "--resume", run.path, *SMALL, *PATIENT, "--checkpoint-seconds", 2)
     second = begin(*again, make=Run)
     second.wait(lambda: second.version() > newest["version"])
     second.process.send_signal(signal.SIGINT)

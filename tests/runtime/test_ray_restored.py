@@ -10,7 +10,7 @@ import pytest
 from colobus.evaluation.evaluator import evaluate
 from colobus.experiment.presets import PRESETS
 from helpers.launching import complete
-from helpers.ray_runs import ENDLESS, IDLE, Begin, Run, assert_named, hit, stop
+from helpers.ray_runs import ENDLESS, IDLE, PATIENT, Begin, Run, assert_named, hit, stop
 
 pytestmark = pytest.mark.cluster
 
@@ -61,7 +61,7 @@ def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
 
 def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(begin: Begin) -> None:
     apart = ("--workers", 0, "--learners", 2, "--actors", 2, "--replays", 2, "--prioritized")
-    run = begin("gorila-catch", *apart, *ENDLESS)
+    run = begin("gorila-catch", *apart, *ENDLESS, *PATIENT)
     for whom in ("actor", "learner"):
         lost = hit(run, "SIGKILL", whom)
         assert lost["what"].startswith(whom)
@@ -79,7 +79,7 @@ def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(beg
 
 
 def test_what_only_answers_may_be_lost_often_while_others_work(begin: Begin) -> None:
-    run = begin("catch", *IDLE)
+    run = begin("catch", *IDLE, *PATIENT)
     for _ in range(7):  # what takes steps of its own may be lost five times in a row
         assert hit(run, "SIGKILL", "tracker")["kind"] == "tracker"
     # stopped before it made a step, a run would leave the checkpoint that it went on from

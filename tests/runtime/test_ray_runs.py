@@ -13,7 +13,7 @@ import pytest
 
 from colobus.evaluation.agent import load
 from helpers.launching import complete
-from helpers.ray_runs import DRIVER, IDLE, Begin, Run, nothing_left, train
+from helpers.ray_runs import DRIVER, IDLE, PATIENT, Begin, Run, nothing_left, train
 from helpers.unbroken import assert_same_run, finished
 
 pytestmark = pytest.mark.cluster
@@ -36,7 +36,7 @@ def kill_a_queue(run: Run) -> None:
 def test_a_lost_queue_is_named_and_counted_and_replaced_while_the_run_goes_on(begin: Begin) -> None:
     """Of two queues, each with one actor and slots of its own."""
     words = ("--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 9)
-    run = begin("catch", *words, *IDLE)
+    run = begin("catch", *words, *IDLE, *PATIENT)
     run.wait(lambda: run.version() > 0)
     for _ in range(3):
         kill_a_queue(run)
@@ -64,7 +64,7 @@ def has_restored(run: Run, times: int) -> bool:
 
 
 def in_folder(name: str, folder: Path, *words: object) -> Run:
-    return train(folder / name, "dba3c-catch", "--deterministic", *words)
+    return train(folder / name, "dba3c-catch", "--deterministic", *PATIENT, *words)
 
 
 def test_killed_processes_change_nothing(begin: Begin) -> None:
@@ -90,7 +90,7 @@ def test_a_signal_to_all_processes_of_the_terminal_saves_the_run_and_leaves_noth
     begin: Begin, numbers: list[signal.Signals], code: int
 ) -> None:
     """Of several signals the command heeds the first; the others must end no process either."""
-    words = (*IDLE, "--checkpoint-seconds", 600)
+    words = (*IDLE, *PATIENT, "--checkpoint-seconds", 600)
     with nothing_left() as env:
         run = begin("catch", *words, session=True, env=env)
         run.wait(lambda: learned(run) > 0)
