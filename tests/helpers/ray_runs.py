@@ -348,6 +348,24 @@ def end_with_its_own(process: subprocess.Popen[bytes]) -> None:
     assert not any(map(running, left))
 
 
+def start_head(
+    words: str, env: Mapping[str, str], said: Path
+) -> tuple[int, subprocess.Popen[bytes]]:
+    """Start ``ray start --head`` on a free port; what it says goes into a file."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port", str(port)]
+    with said.open("w") as file:
+        process = subprocess.Popen(
+            [*command, *words.split()],
+            env=variables() | dict(env),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    return port, process
+
+
 @contextlib.contextmanager
 def head(cpus: int, env: Mapping[str, str] | None = None, more: str = "") -> Iterator[Head]:
     """Start ``ray start --head`` on a free port with a token of its own, and end it."""
@@ -355,22 +373,17 @@ def head(cpus: int, env: Mapping[str, str] | None = None, more: str = "") -> Ite
     token, said = folder / "token", folder / "said"
     token.write_text(secrets.token_hex(32))
     token.chmod(0o600)
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = free.getsockname()[1]
     secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    words = f"--head --block --port {port} --num-cpus {cpus} --object-store-memory 100000000"
+    words = f"--block --num-cpus {cpus} --object-store-memory 100000000"
     words += f" --temp-dir {folder} --include-dashboard false --disable-usage-stats {more}"
-    with said.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ray.scripts.scripts", "start", *words.split()],
-            env=variables() | secret | dict(env or {}),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
+    given = (words, secret | dict(env or {}), said)
+    port, process = start_head(*given)
     try:
-        until = time.monotonic() + LONG
+        until, tries = time.monotonic() + LONG, 2
         while "Ray runtime started" not in said.read_text():
+            if process.poll() is not None and tries:  # another may have taken the port meanwhile
+                tries -= 1
+                port, process = start_head(*given)
             assert process.poll() is None, said.read_text()
             assert time.monotonic() < until, said.read_text()
             time.sleep(0.2)

@@ -51,19 +51,23 @@ def test_what_gives_no_answer_for_long_is_lost_and_what_comes_back_is_not() -> N
     from colobus.runtime.ray.session import LOOK_SECONDS, LOST_SECONDS, Alive
 
     now = [100.0]
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = server.getsockname()
-        alive = Alive({"it": address}, now=lambda: now[0])
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
+        there, silent = server.getsockname(), taken.getsockname()
+        ports = {"it": there}
+        alive = Alive(ports, now=lambda: now[0])
         assert alive.look()
-    assert alive.look()  # nobody is asked again so soon
-    assert not alive.look(at_once=True)
-    assert alive.lost == ""
-    now[0] += LOST_SECONDS / 2
-    with socket.create_server(address):
+        ports["it"] = silent
+        assert alive.look()  # nobody is asked again so soon
+        assert not alive.look(at_once=True)
+        assert alive.lost == ""
+        now[0] += LOST_SECONDS / 2
+        ports["it"] = there
         assert alive.look()
-    now[0] += LOOK_SECONDS
-    assert not alive.look()
-    now[0] += LOST_SECONDS
-    assert not alive.look()
-    host, port = address
+        ports["it"] = silent
+        now[0] += LOOK_SECONDS
+        assert not alive.look()
+        now[0] += LOST_SECONDS
+        assert not alive.look()
+    host, port = silent
     assert alive.lost == f"it at {host}:{port} has given no answer for {LOST_SECONDS:g} s"
