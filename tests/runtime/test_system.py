@@ -259,9 +259,11 @@ def test_affinity_and_control_groups_limit_the_cores(
 
 
 FAULTS = """
-import resource, sys, threading
+import ctypes, resource, sys, threading
 import numpy as np
 from colobus.runtime.system import keep_freed_memory
+
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: each page has a fault of its own
 
 if sys.argv[1] == "kept":
     keep_freed_memory()
