@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from colobus.core.errors import Closed, Deadline, Diverged, Lost
+from colobus.core.timing import Condition, wait_for
 from colobus.core.types import CPU
 from colobus.ops import losses
 from colobus.roles.allreduce import Meeting, Member, ProcessAllreduce, ThreadAllreduce, backend_of
@@ -182,12 +183,20 @@ def test_sums_are_in_the_order_of_the_ranks_bit_for_bit(size: int, length: int) 
         assert torch.equal(found, want)
 
 
-def test_a_learner_that_does_not_come_is_named() -> None:
-    group = ThreadAllreduce(3, patience=1.0)
+def test_a_learner_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by one that came before the others."""
+    group = ThreadAllreduce(3, patience=0.1)
+
+    def once_two_are_there(changed: Condition, holds: Callable[[], bool], patience: float) -> bool:
+        changed.notify_all()
+        changed.wait_for(lambda: len(group._vectors) == 2, 60.0)
+        return wait_for(changed, holds, patience)
+
+    monkeypatch.setattr("colobus.roles.allreduce.wait_for", once_two_are_there)
     with ThreadPoolExecutor(2) as threads:
         sums = [threads.submit(group.sum, rank, torch.ones(4)) for rank in (0, 2)]
         for found in sums:
-            with pytest.raises(Deadline, match=r"^no sum for 1 s: it waits for learner-1$"):
+            with pytest.raises(Deadline, match=r"^no sum for 0\.1 s: it waits for learner-1$"):
                 found.result()
 
 
