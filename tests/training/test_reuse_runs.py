@@ -83,10 +83,11 @@ def test_queues_draw_old_windows_of_their_own_actors() -> None:
 
 LEARNED: dict[str, dict[str, Any]] = {
     "old windows, with vtrace": {
+        "deterministic": True,
         "algorithm": tuned(PRESETS["catch"], advantage="vtrace"),
         "reuse": ReuseSettings(replay_proportion=0.5, replay_slots=10),
     },
-    "a ring": {"reuse": ReuseSettings(buffer_batches=3, ramp_up=True)},
+    "a ring": {"deterministic": True, "reuse": ReuseSettings(buffer_batches=3, ramp_up=True)},
     "windows, first in first out": {
         "shape": replace(PRESETS["catch"].shape, actors=3, batch=12 * 32, in_flight=1)
     },
