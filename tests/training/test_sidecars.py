@@ -232,9 +232,10 @@ def test_what_a_child_has_started_does_not_hold_up_the_end(
     with SidecarProcesses(tmp_path / "run", Sidecars(True, False), print):
         wait_until(lambda: len(children()) == len(before) + 2)
         started = [child for child in children() if child not in before]
-    assert all(is_gone(child.pid) for child in started)
+    wait_until(lambda: all(is_gone(child.pid) for child in started))
 
 
+@pytest.mark.processes
 def test_what_an_environment_prints_is_no_result(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
     script = tmp_path / "driver.py"
@@ -264,6 +265,7 @@ main()
 """
 
 
+@pytest.mark.processes
 def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
     write_run(tmp_path)
     training = subprocess.Popen(
