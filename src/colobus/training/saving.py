@@ -36,9 +36,12 @@ from colobus.roles.schedule import annealed
 from colobus.roles.snapshot import WRONG
 from colobus.roles.tracker import Status, Tracker
 from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
-from colobus.runs.folder import BUFFERS, EPISODES, LOOKS, METRICS, SECONDS_BETWEEN_LOOKS
+from colobus.runs.folder import BUFFERS, EPISODES, METRICS
 from colobus.runtime.api import Runtime
 from colobus.runtime.graph import RoleGraph
+
+LOOKS, SECONDS_BETWEEN_LOOKS = 10, 0.2
+"""At servers of several versions at the end: the last gradients may still be on their way."""
 
 RETRY_SECONDS = 1.0
 """Between two tries to save at the end of a run whose disk fails."""
@@ -94,7 +97,7 @@ class SliceSaver:
 
     def last(self, hung: Sequence[str]) -> bool:
         """Save the newest version after the learners have ended; return whether that worked."""
-        for _ in range(LOOKS):  # the last gradients may still be on their way to some servers
+        for _ in range(LOOKS):
             slices = [server.state() for server in self.servers]
             versions = [params.version for params, _ in slices]
             if len(set(versions)) == 1 or self.experiment.shape.asynchronous:
