@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -90,11 +91,13 @@ def measure(cell: Cell, ledger: Ledger, number: int, count: int) -> bool:
     about: Line = {"what": cell.what, "settings": cell.hash, "seed": cell.seed}
     about |= {"attempt": attempt, "log": f"logs/{cell.name}-{attempt}"}
     print(f"[{number}/{count}] {cell.name}, attempt {attempt}", flush=True)
-    ledger.append({"event": "started", "time": now(), **about, **surroundings()})
-    began = time.monotonic()
+    here, began = surroundings(), time.monotonic()
+    ledger.append({"event": "started", "time": now(), **about, **here})
 
     def ended(event: str, **more: Any) -> Line:
         line = {"event": event, "time": now(), **about, **surroundings()}
+        first, last = (one["machine"]["commit"] for one in (here, line))
+        line["machine"]["commit"] = first if first == last else f"{first.rstrip('+')}+"  # changed
         line |= {"seconds": round(time.monotonic() - began, 1), **more}
         ledger.append(line)
         return line
@@ -141,4 +144,6 @@ def _git(*words: str) -> str:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: what was started ends with it
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main())

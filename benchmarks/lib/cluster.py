@@ -169,7 +169,7 @@ def speeds(metrics: Sequence[Line], hit: float, end: float) -> tuple[float, floa
     for i, (seconds, steps) in enumerate(after):
         window = [point for point in after[i:] if point[0] <= seconds + WINDOW + 1.0]
         if window[-1][0] - seconds < WINDOW:
-            break
+            continue  # nothing is written for a while, or the end is near
         rises = all(b[1] >= a[1] for a, b in pairwise(window))
         rate = (window[-1][1] - steps) / (window[-1][0] - seconds)
         if rises and rate >= RECOVERED * before:

@@ -26,6 +26,12 @@ SCALARS = {
 """How a result is told in a few words that has such a number, and nothing that says more."""
 
 
+SEVERAL = (
+    "Measured on machines of several kinds (below): seconds, and what was reached in so many, do "
+    "not compare from one to another."
+)
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of a table, and the lines of the ledger that its figures are from."""
@@ -55,9 +61,15 @@ class Table:
         measured = self.measured or how(one for row in self.rows for one in row.found)
         return [
             *markdown(self.head, [row.cells for row in self.rows]),
-            *(["", *wrapped(self.after)] if self.after else []),
+            *(["", *wrapped(after)] if (after := f"{self.after} {self.apart}".strip()) else []),
             *(["", "Measured with:", "", *items(measured)] if measured else []),
         ]
+
+    @property
+    def apart(self) -> str:
+        """Return a remark if the rows are of machines of several kinds."""
+        kinds = {machine(one.line) for row in self.rows for one in row.found}
+        return SEVERAL if len(kinds) > 1 else ""
 
     def earlier(self) -> list[str]:
         """Return what was measured before, and what failed, a text for each.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean, median
 
@@ -54,7 +55,8 @@ seconds to Pong                        | dba3c-time               | seconds_to_s
 steps to Pong                          | dba3c-time               | steps_to_solved   | {:,.0f}
 seconds to Pong, asynchronous          | dba3c-async-time         | seconds_to_solved | {:.0f}
 steps to Pong, asynchronous            | dba3c-async-time         | steps_to_solved   | {:,.0f}
-share of the machine's limit           | dba3c-limit, dba3c-train | share_of_limit    | {:.2f}
+share of the machine's limit           | dba3c-train           | share_of_limit    | {:.2f}
+the same by `colobus bench` alone      | dba3c-limit           | share_of_limit    | {:.2f}
 updates/s with a slow worker, no backup | dba3c-straggler         | ratio_no_backup   | {:.3f}
 updates/s with a slow worker, 1 backup | dba3c-straggler          | ratio_1_backup    | {:.3f}
 """,
@@ -103,7 +105,7 @@ def algorithms(results: Results) -> Table:
             cells = (name, listed(steps, "{:,.0f}"), listed(seconds, "{:.0f}"))
             rows.append(Row(cells, tuple(found)))
     every = values(results.seeds("pong-time"), "seconds_to_solved")
-    solved = sorted(value for value in every if value is not None)
+    solved = sorted(math.inf if value is None else value for value in every)
     after = ""
     if len(solved) > len(SEEDS):
         after = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -119,7 +120,7 @@ def limits(results: Results) -> Table:
 def readme() -> list[str]:
     """Return the lines of the README about other systems."""
     ours = tries(OURS)
-    reached = [one for line in ours if (one := minutes(line)) is not None]
+    reached = [math.inf if (one := minutes(line)) is None else one for line in ours]
     rates = middle([line for peer in NAMES for line in pairs(peer, "own")[-1]], "ours")
     time = f"**{median(reached):.1f}** ({min(reached):.1f} to {max(reached):.1f})"
     others = []

@@ -32,6 +32,7 @@ from colobus.experiment.settings import (
     ReuseSettings,
     Shape,
     Sidecars,
+    find_algorithm,
     flag,
     groups_of,
     shared_names,
@@ -183,7 +184,8 @@ def resolve_again(
             f"{flags.name or flags.env!r} with --resume: the run knows its game; leave the name out"
         )
     for given_flag, value in (("--algorithm", flags.algorithm_class), ("--cores", flags.cores)):
-        if value and not either:
+        own = given_flag == "--cores" or find_algorithm(value) is type(base.algorithm)
+        if value and not (either and own):
             raise ColobusError(
                 f"{given_flag} {value} with --resume: a run's settings are fixed by its config.json"
             )

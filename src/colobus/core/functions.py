@@ -179,7 +179,7 @@ def as_words(arguments: Mapping[str, Any]) -> tuple[str, ...]:
         ColobusError: if a value cannot be written as text.
     """
     words = tuple(f"{name}={value!r}" for name, value in arguments.items())
-    if arguments_of(words) != dict(arguments):
+    if repr(arguments_of(words)) != repr(dict(arguments)):
         raise ColobusError(
             f"env_kwargs {' '.join(words)[:60]}: cannot be kept as text in config.json; give "
             "make_env=lambda: ..., a function that makes the environment with them"

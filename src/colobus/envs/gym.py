@@ -34,6 +34,7 @@ from colobus.envs.api import GameSettings, Step
 from colobus.envs.single import (
     AT_ONCE,
     Game,
+    check_apart,
     check_render_mode,
     fit,
     make,
@@ -116,6 +117,7 @@ class GymGames:
                     self._envs = InProcesses(made, self._fit, seeds.tolist(), processes)
             else:
                 self._envs = SyncVectorEnv([made] * self.count, copy=False)
+                check_apart(name, self._envs.envs)
         if self._envs.num_envs != self.count:
             raise ColobusError(
                 f"environment {name!r}: its function was asked for {self.count} games and made "
@@ -183,6 +185,8 @@ class GymGames:
         terminated: Bools = self._each("terminations", ends, np.bool_) & ~idle | at_once
         truncated: Bools = self._each("truncations", cuts, np.bool_) & ~idle & ~terminated
         rewards: Floats = np.where(idle, np.float32(0.0), gains)
+        if self._allowed is not None:
+            self._allowed[:] = True  # where this step says nothing
         frames = self._frames(observations, infos)
         if self._mode == AutoresetMode.SAME_STEP and truncated.any() and "final_obs" not in infos:
             self._begins_anew = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -187,7 +188,7 @@ def _atari_actions(game: str, full_actions: bool) -> tuple[str, ...]:
 
 
 _GYM = re.compile(
-    r"^(?:(?:ale_py|gymnasium|gym)[\w.]*:)?(?:ALE/)?([A-Za-z0-9]+?)(NoFrameskip|Deterministic)?-v([045])$"
+    r"^(?:(?:ale_py|gymnasium|gym)(?:\.[\w.]*)?:)?(?:ALE/)?([A-Za-z0-9]+?)(NoFrameskip|Deterministic)?-v([045])$"
 )
 
 OF_TWO = frozenset({"combat", "joust", "maze_craze", "warlords"})
@@ -260,7 +261,10 @@ def parse_game(name: str, given: GameSettings = ANY) -> GameName:
         UnknownGame: if there is no such game; the message has the nearest known names.
         ColobusError: if it is an environment that cannot be made or does not fit.
     """
-    match = _GYM.match(name)
+    gym = sys.modules.get("gymnasium")  # what somebody else has registered there comes first
+    own = gym.registry.get(name) if gym else None
+    own = own if "ale_py" not in str(own) else None
+    match = None if own else _GYM.match(name)
     bare = match[1] if match else name
     wanted = bare.replace("_", "").lower()
     if wanted in {each.replace("_", "") for each in OF_TWO}:
@@ -270,7 +274,8 @@ def parse_game(name: str, given: GameSettings = ANY) -> GameName:
             f"{name}: games of PettingZoo have several agents; make the side of one agent a "
             "gymnasium.Env in a function of your own, and name it as my_module:function"
         )
-    game = next((g for g in known_games() if g.replace("_", "") == wanted), None)
+    known = () if own else known_games()
+    game = next((g for g in known if g.replace("_", "") == wanted), None)
     if game is None and is_known(name):
         from colobus.envs.single import fit
 

@@ -27,7 +27,7 @@ from gymnasium.vector.utils import batch_space
 
 from colobus.core.errors import ColobusError, GameFailed
 from colobus.core.functions import MakeEnv, find_environment, remember
-from colobus.envs.single import AT_ONCE, Env
+from colobus.envs.single import AT_ONCE, Env, check_apart
 from colobus.envs.spaces import Fit
 
 WRONG = "colobus: what went wrong"
@@ -62,6 +62,7 @@ class Several(gymnasium.Env[Any, Any]):
         if self._envs is not None:
             return self._envs.reset()
         self._envs = SyncVectorEnv(self._made, copy=False)
+        check_apart("of a process", self._envs.envs)
         return self._envs.reset(seed=self._seeds)
 
     def _try(self, values: int, call: Callable[[], Any]) -> Any:

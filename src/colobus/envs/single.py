@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
@@ -170,7 +170,7 @@ class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _kept(self, info: dict[str, Any]) -> dict[str, Any]:
         self._fit.check_masks(info)
-        return info if self._infos else {key: info[key] for key in (MASK,) if key in info}
+        return info if self._infos else {}  # a frame has what a mask says
 
     def _one(self, what: str, value: Any) -> Any:
         """Return one number, which may be in an array."""
@@ -206,12 +206,22 @@ def playing(name: str) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt) and main:
             raise
         what = f"{type(error).__name__} {error}".strip()
-        if isinstance(error, EOFError | ConnectionResetError):
+        lost = isinstance(error, EOFError | ConnectionError)
+        if lost and place_of(error).startswith("connection.py:"):  # of multiprocessing
             raise GameFailed(
                 f"{name}: a process of its games has ended: it was killed, or a script lacks the "
                 "line: if __name__ == '__main__'"
             ) from None
         raise GameFailed(f"{name} raised at {place_of(error)}: {what}") from error
+
+
+def check_apart(name: str, envs: Sequence[Any]) -> None:
+    """Raise ColobusError if games that are played at the same time are one environment."""
+    if len({id(env.unwrapped) for env in envs}) < len(envs):
+        raise ColobusError(
+            f"environment {name!r}: its function returns the same environment again; let it make a "
+            "new one with each call, such as lambda: gymnasium.make(...)"
+        )
 
 
 def parameters(name: str) -> frozenset[str]:

@@ -126,7 +126,7 @@ def _number_of_games(protocol: Protocol, episodes: int | None, starts: StartStat
         raise ColobusError(
             f"episodes {episodes}: must be a whole number, at least 1; leave it out for the default"
         )
-    return episodes
+    return int(episodes)
 
 
 def _make_players(

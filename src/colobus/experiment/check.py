@@ -14,7 +14,7 @@ from colobus.core.errors import ColobusError
 from colobus.core.fields import OnlyWith, given, hints_of, only_with, read, shown
 from colobus.core.fields import check as check_fields
 from colobus.envs.make import agents, is_atari, is_gym, is_vector, planes, seen_shape
-from colobus.experiment.settings import Experiment, flag, groups_of
+from colobus.experiment.settings import Experiment, algorithm_name, flag, groups_of
 from colobus.experiment.shape import Beside
 from colobus.nets.autoencoder import STRIDE
 from colobus.nets.config import PIXELS
@@ -167,7 +167,9 @@ def differing_for_good(experiment: Experiment, base: Experiment) -> list[str]:
     """Return the flags of the settings that differ and may not change in a resume."""
     stop, sidecars = experiment.stop, experiment.sidecars
     tracker = replace(experiment.tracker, tags=base.tracker.tags)
-    return differing(experiment, replace(base, stop=stop, tracker=tracker, sidecars=sidecars))
+    another = algorithm_name(experiment) != algorithm_name(base)  # perhaps of equal settings
+    found = differing(experiment, replace(base, stop=stop, tracker=tracker, sidecars=sidecars))
+    return ["--algorithm"] * another + found
 
 
 def check_resumed(

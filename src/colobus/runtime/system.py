@@ -239,14 +239,15 @@ def version_of(package: str) -> str:
 
 def _commit() -> str:
     """Return the commit of the source tree, with + if it has changes, or ''."""
-    git = ["git", "-C", str(Path(__file__).resolve().parent)]
+    git = ["git", "-C", str(Path(__file__).resolve().parents[1])]
+    asked = ("rev-parse --short=12 HEAD", "status --porcelain -- .", "ls-files --error-unmatch .")
     try:
-        commit, changed = (
-            subprocess.run([*git, *args], capture_output=True, text=True, timeout=5, check=False)
-            for args in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", "."])
+        commit, changed, known = (
+            subprocess.run([*git, *words.split()], capture_output=True, text=True, timeout=5)
+            for words in asked
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    if commit.returncode != 0:
+    if commit.returncode or known.returncode:  # no repository, or somebody else's
         return ""
     return commit.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from colobus.core.errors import ColobusError, nearest
+from colobus.core.fields import check as check_fields
 from colobus.core.fields import hints_of, whole_if
 from colobus.core.functions import MakeEnv, as_words, check_callable, name_of, remember
 from colobus.core.types import Episode
@@ -18,7 +20,7 @@ from colobus.experiment import presets
 from colobus.experiment.aliases import RENAMED, hint
 from colobus.experiment.autoscale import cores_of, for_cores, with_cpus
 from colobus.experiment.check import check_effect, check_resumed
-from colobus.experiment.settings import Experiment, argument, groups_of
+from colobus.experiment.settings import Experiment, argument, flag, groups_of
 from colobus.roles.tracker import Status
 from colobus.runs.config import Config, check_of, read_config
 from colobus.runs.folder import claimed, free_folder
@@ -141,6 +143,10 @@ def train(
     stops = {"steps": steps, "minutes": minutes, "until_score": until_score, "seed": seed}
     wanted = settings | {key: value for key, value in stops.items() if value is not None}
     check_callable(make_env=make_env)
+    if callable(env) or callable(what):
+        raise ColobusError("env: is a function, must be a name; give it as make_env")
+    if not isinstance(cluster, Cluster | Hosts | None):
+        raise ColobusError(f"cluster {cluster!r}: must be such as colobus.Cluster(address=...)")
     if make_env is not None and env is not None:
         raise ColobusError(f"env {env!r} with make_env: both say which environment; leave out one")
     if resume is not None:
@@ -195,7 +201,7 @@ def train(
             line.log,
             cluster=cluster,
             callbacks=told,
-            devices=Devices(device, act_device, cuda_graphs, act_with),
+            devices=Devices(str(device), str(act_device), cuda_graphs, act_with),
             weights=begun.weights,
         )
     if progress:
@@ -324,6 +330,8 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     if "stop" in inner:
         inner["stop"] = dict.fromkeys(vars(base.stop)) | inner["stop"]
     groups = {group: replace(getattr(base, group), **values) for group, values in inner.items()}
+    for group, values in groups.items():
+        check_fields(values, partial(flag, group=group))
     made = replace(base, **groups)
     check_effect(made, base)
     return made
