@@ -161,33 +161,27 @@ RULES: dict[str, Rule] = {
 }
 
 
+@dataclass(eq=False)
 class Optimizer:
-    """Steps one flat slice of parameters in place.
+    """Steps one flat slice of parameters in place."""
 
-    Args:
-        values: the slice, float32[P].
-        settings: which rule, and its numbers.
-        scales: float32[P], factors of the learning rate (None: 1 for all parameters).
-    """
+    values: torch.Tensor  # the slice, float32[P]
+    settings: OptimizerSettings  # which rule, and its numbers
+    scales: torch.Tensor | None = None
+    """float32[P], factors of the learning rate (None: 1 for all parameters)."""
 
-    def __init__(
-        self,
-        values: torch.Tensor,
-        settings: OptimizerSettings,
-        scales: torch.Tensor | None = None,
-    ) -> None:
-        self._values, self._scales = values, scales
-        self._rule = rule = RULES[settings.optimizer]
-        self._numbers = rule.numbers(settings)
-        self._vectors = {name: torch.full_like(values, x) for name, x in rule.starts.items()}
+    def __post_init__(self) -> None:
+        self._rule = rule = RULES[self.settings.optimizer]
+        self._numbers = rule.numbers(self.settings)
+        self._vectors = {name: torch.full_like(self.values, x) for name, x in rule.starts.items()}
         self._count = torch.zeros((), dtype=torch.float64)
-        self._decay = settings.average
-        self._means = {"average": values.clone()} if self._decay else {}
+        self._decay = self.settings.average
+        self._means = {"average": self.values.clone()} if self._decay else {}
 
     def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
         """Take one step against ``gradient`` (float32[P])."""
-        before = None if self._scales is None else self._values.clone()
-        vectors = ([each] for each in (self._values, gradient, *self._vectors.values()))
+        before = None if self.scales is None else self.values.clone()
+        vectors = ([each] for each in (self.values, gradient, *self._vectors.values()))
         numbers = self._numbers | {"lr": learning_rate}
         if self._rule.counts:
             device = gradient.device if "fused" in numbers else None  # the others read it
@@ -195,10 +189,10 @@ class Optimizer:
             numbers["state_steps"] = [count]
         self._rule.step(*vectors, **numbers)
         self._count += 1
-        if before is not None and self._scales is not None:
-            torch.lerp(before, self._values, self._scales, out=self._values)
+        if before is not None and self.scales is not None:
+            torch.lerp(before, self.values, self.scales, out=self.values)
         for mean in self._means.values():  # a plain mean at first, as there is nothing before it
-            mean.lerp_(self._values, max(1.0 - self._decay, 1.0 / float(self._count)))
+            mean.lerp_(self.values, max(1.0 - self._decay, 1.0 / float(self._count)))
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the state itself, not a copy: float32[P] tensors and the scalar ``count``."""
