@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class RunEnded(Exception):
     """The run has ended: drop the work in progress."""
 
 
+@dataclass(eq=False)
 class Sidecar:
     """Evaluates and films complete checkpoints of a run, until the run is over.
 
@@ -55,42 +57,31 @@ class Sidecar:
     ``skipped`` counts the checkpoints between the last two that were evaluated or filmed. A
     checkpoint that has its evaluation or its film is never evaluated or filmed again.
 
-    Args:
-        run: folder of the run; it may have no checkpoints yet.
-        evaluate: play the protocol's games, and save the evaluation in the folder.
-        record: film, into the folder.
-        say: called with each result, on this thread.
-        until: called about five times a second; once it returns True, work in progress is dropped
-            without a trace.
-        record_seconds: length of each film; it shows one game after another.
-        evaluate_minutes: after so many an evaluation begins no further game (0: it plays all).
-        every: do each checkpoint, the oldest first, and not only the newest.
-
     Raises:
         ColobusError: while it works, if the protocol does not suit the game, or a film cannot be
             written.
         OSError: while it works, if an evaluation cannot be written.
     """
 
-    def __init__(
-        self,
-        run: Path,
-        evaluate: bool,
-        record: bool,
-        say: Callable[[dict[str, Any]], None],
-        until: Callable[[], bool],
-        record_seconds: float = 120.0,
-        evaluate_minutes: float = 0.0,
-        every: bool = False,
-    ) -> None:
-        self._folder = run / CHECKPOINTS
-        self._report, self._run_ended = say, until
+    run: Path  # folder of the run; it may have no checkpoints yet
+    evaluate: bool  # play the protocol's games, and save the evaluation in the folder
+    record: bool  # film, into the folder
+    say: Callable[[dict[str, Any]], None]  # called with each result, on this thread
+    until: Callable[[], bool]
+    """Called about five times a second; once it returns True, work in progress is dropped without a
+    trace."""
+    record_seconds: float = 120.0  # length of each film; it shows one game after another
+    evaluate_minutes: float = 0.0
+    """After so many an evaluation begins no further game (0: it plays all)."""
+    every: bool = False  # do each checkpoint, the oldest first, and not only the newest
+
+    def __post_init__(self) -> None:
+        self._folder = self.run / CHECKPOINTS
         self._jobs: list[_Job] = []
-        if evaluate:
-            self._jobs.append(_EvaluationJob(run, evaluate_minutes))
-        if record:
-            self._jobs.append(_FilmJob(run, record_seconds))
-        self._every = every
+        if self.evaluate:
+            self._jobs.append(_EvaluationJob(self.run, self.evaluate_minutes))
+        if self.record:
+            self._jobs.append(_FilmJob(self.run, self.record_seconds))
         self._seen: set[str] = set()
         self._listed_at = 0.0
         self._damaged: set[tuple[str, int]] = set()
@@ -100,9 +91,9 @@ class Sidecar:
     def work(self) -> None:
         """Do each checkpoint that is next until the run is over."""
         try:
-            while not self._run_ended():
+            while not self.until():
                 end = time.monotonic() if self.do_next() else time.monotonic() + POLL_SECONDS
-                while not self._run_ended() and time.monotonic() < end:
+                while not self.until() and time.monotonic() < end:
                     time.sleep(POLL_SECONDS / 5)
         except RunEnded:
             return
@@ -115,13 +106,13 @@ class Sidecar:
         """
         self._list_checkpoints()
         newest_first = by_age(self._folder)
-        for path in reversed(newest_first) if self._every else newest_first:
+        for path in reversed(newest_first) if self.every else newest_first:
             stamp = _completed_at(path)
             if stamp is None or (path.name, stamp) in self._damaged:
                 continue
             try:
                 todo = self._todo(path)
-                if not todo and self._every:
+                if not todo and self.every:
                     continue
                 if not todo:
                     return False
@@ -145,7 +136,7 @@ class Sidecar:
         for job in todo:
             self._check_run()
             found, file = job.do(agent, self._check_run)
-            self._report(
+            self.say(
                 {"kind": job.kind, **about, **found, "skipped": skipped, "file": str(file)}
             )
         self._last = name
@@ -173,7 +164,7 @@ class Sidecar:
 
     def _check_run(self) -> None:
         """Raise if the run has ended; list the checkpoints, since training deletes old ones."""
-        if self._run_ended():
+        if self.until():
             raise RunEnded
         if time.monotonic() - self._listed_at > POLL_SECONDS:
             self._list_checkpoints()
@@ -182,7 +173,7 @@ class Sidecar:
         """Report a damaged checkpoint once; one that is gone by now was only deleted."""
         if _completed_at(path) == stamp and path.exists():
             self._damaged.add((path.name, stamp))
-            self._report({"kind": "passed over", "file": str(path), "why": why})
+            self.say({"kind": "passed over", "file": str(path), "why": why})
 
 
 def _completed_at(path: Path) -> int | None:
