@@ -19,30 +19,23 @@ KEPT = 2
 """Newest complete checkpoints whose saved buffers are kept."""
 
 
+@dataclass(eq=False)
 class BufferInRounds(Closable):
     """A replay buffer that takes trajectories in by rounds (a `colobus.roles.replay.api.Replay`).
 
     A round is one trajectory of every actor. It goes into the buffer in the order of the actors,
     when the learner asks for a batch that needs it. Actors do not wait for room here: they wait for
     the parameters that the batches before make.
-
-    Args:
-        buffer: what is sampled from. Its limiter must let the learner sample at once.
-        actors: that add to it, by their indices.
-        update_schedule: how many batches are sampled of how many rounds.
-        patience: seconds that `sample` waits before it raises `Deadline` (0: it never waits).
     """
 
-    def __init__(
-        self,
-        buffer: ReplayBuffer,
-        actors: Sequence[int],
-        update_schedule: UpdateSchedule,
-        patience: float = 600.0,
-    ) -> None:
-        super().__init__(patience)
-        self.buffer = buffer
-        self._actors, self._update_schedule = list(actors), update_schedule
+    buffer: ReplayBuffer  # what is sampled from. Its limiter must let the learner sample at once
+    actors: Sequence[int]  # that add to it, by their indices
+    update_schedule: UpdateSchedule  # how many batches are sampled of how many rounds
+    patience: float = 600.0
+    """Seconds that `sample` waits before it raises `Deadline` (0: it never waits)."""
+
+    def __post_init__(self) -> None:
+        super().__init__(self.patience)
         self._waiting: dict[tuple[int, int], Trajectory] = {}  # by round and actor
         self._rounds = self._batches = 0  # taken in, handed out
 
@@ -63,13 +56,13 @@ class BufferInRounds(Closable):
                 raise Closed
             self._waiting[trajectory.round, trajectory.actor] = trajectory
             if not self._batches:  # nothing is saved before the first batch
-                self._take_in(min(self._complete(), self._update_schedule.rounds(1)))
+                self._take_in(min(self._complete(), self.update_schedule.rounds(1)))
             self._changed.notify_all()
 
     def sample(self) -> Batch:
         """Return the next batch; wait until the rounds that it needs have arrived."""
         with self._changed:
-            due = self._update_schedule.rounds(self._batches + 1)
+            due = self.update_schedule.rounds(self._batches + 1)
             self.wait_until(
                 lambda: self._complete() >= due,
                 "batch",
@@ -101,20 +94,20 @@ class BufferInRounds(Closable):
             ColobusError: if it is missing, damaged or of other settings.
         """
         added, sampled = self.buffer.load(folder, exactly=True)
-        self._rounds = added // self._update_schedule.steps
-        self._batches = sampled // self._update_schedule.windows
+        self._rounds = added // self.update_schedule.steps
+        self._batches = sampled // self.update_schedule.windows
 
     def _complete(self) -> int:
         """Return the rounds that have been taken in, or that all actors have sent."""
         rounds = self._rounds
-        while all((rounds, actor) in self._waiting for actor in self._actors):
+        while all((rounds, actor) in self._waiting for actor in self.actors):
             rounds += 1
         return rounds
 
     def _take_in(self, rounds: int) -> None:
         """Add all rounds before this one to the buffer."""
         while self._rounds < rounds:
-            for actor in self._actors:
+            for actor in self.actors:
                 self.buffer.add(self._waiting.pop((self._rounds, actor)))
             self._rounds += 1
 
