@@ -30,7 +30,7 @@ def test_the_speed_before_and_when_it_is_reached_again() -> None:
 def test_a_gap_in_the_metrics_is_not_the_end_of_the_run() -> None:
     calm = [(float(t), 100 * t) for t in range(31)]
     again = [(float(t), 3030 + 100 * (t - 37)) for t in range(37, 60)]
-    assert speeds(lines(calm + [(30.3, 3030)] + again), 30.0, float("inf")) == (100.0, 7.0)
+    assert speeds(lines([*calm, (30.3, 3030), *again]), 30.0, float("inf")) == (100.0, 7.0)
 
 
 def test_steps_that_fall_back_to_a_checkpoint_are_no_speed() -> None:

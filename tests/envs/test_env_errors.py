@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from colobus.core.errors import ColobusError, GameFailed
 from colobus.core.functions import name_of
@@ -170,6 +171,31 @@ def test_what_an_environment_raises_has_its_name(where: str, error: BaseExceptio
         play(make)
     assert failed.value.__cause__ is error
     assert failed.value.exit_code == 1
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("peer"), EOFError("its file")])
+def test_a_simulators_own_connection_is_no_process_of_the_games(error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(GameFailed, match=rf" raised at .*: {type(error).__name__} "):
+        play(lambda: Odd(step=fail))
+
+
+def test_a_function_that_gives_the_same_environment_again_is_refused() -> None:
+    env = gym_toys.walk()
+    for make in (lambda: env, lambda: TimeLimit(env, 9)):
+        with pytest.raises(ColobusError, match="its function returns the same environment again"):
+            play(make)
+
+
+def test_masks_of_some_games_are_not_joined_with_those_of_others() -> None:
+    masks = iter([np.array([1, 0], np.int8), None] * 9)
+
+    def make() -> Any:
+        return Odd((SEEN, {"action_mask": next(masks)}))
+
+    assert play(make, 0).reset()[:, 0, 2:].tolist() == [[1, 0], [1, 1]]
 
 
 def test_a_keyboard_interrupt_is_the_users_in_the_main_thread_only() -> None:

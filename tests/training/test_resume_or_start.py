@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,27 @@ def test_a_run_that_began_with_other_weights_is_another_run(
         steps = 1_000 + 1_000 * (number == 1)
         assert f"runs/catch-{number}" in printed(*new, steps, *more)
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["catch-1", "catch-2"]
+
+
+@dataclass(frozen=True)
+class Mixed(colobus.APPO):
+    """Has the settings of APPO."""
+
+
+def test_another_algorithm_is_another_run_with_the_same_settings_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    again: dict[str, Any] = {"steps": 1_000, "resume_or_start": True, **QUIET}
+    first = colobus.train("catch", algorithm=Mixed, **again).folder
+    second = colobus.train("catch", **again).folder
+    assert [first.name, second.name] == ["catch-1", "catch-2"]
+    with pytest.raises(colobus.ColobusError, match=r"^--algorithm with resume: "):
+        colobus.train(resume=second, algorithm=Mixed, **QUIET)
+    with pytest.raises(colobus.ColobusError, match="--algorithm"):
+        colobus.train("catch", first, **again)
+    words = (*CATCH, "--algorithm", "pqn", "--resume-or-start", "--out", second)
+    assert "--algorithm pqn with --resume: a run's settings are fixed" in refused(*words)
 
 
 def test_a_run_that_is_over_does_not_learn_on_from_python(run: Path) -> None:
