@@ -186,7 +186,8 @@ def test_a_mask_is_of_its_step_alone_in_a_vector_too() -> None:
     def vector(num_envs: int) -> Any:
         return SyncVectorEnv([Sometimes] * num_envs)
 
-    for make in (Sometimes, vector):
+    kinds: tuple[Any, ...] = (Sometimes, vector)
+    for make in kinds:
         games = GymGames(name_of(make), np.array([1, 2]))
         assert games.reset()[:, 0, -2:].tolist() == [[1, 0]] * 2
         assert games.step(np.zeros(2, np.int64)).frames[:, 0, -2:].tolist() == [[1, 1]] * 2
@@ -194,7 +195,7 @@ def test_a_mask_is_of_its_step_alone_in_a_vector_too() -> None:
 
 def test_environments_that_somebody_has_registered_come_before_games() -> None:
     for name in ("Catch-v0", "Tetris-v0", "Joust-v0"):
-        gymnasium.register(name, entry_point=gym_toys.Walk)
+        gymnasium.register(name, entry_point="helpers.gym_toys:Walk")
         try:
             assert parse_game(name)[:2] == (name, None)
         finally:

@@ -131,8 +131,6 @@ def test_another_algorithm_is_another_run_with_the_same_settings_too(
     assert [first.name, second.name] == ["catch-1", "catch-2"]
     with pytest.raises(colobus.ColobusError, match=r"^--algorithm with resume: "):
         colobus.train(resume=second, algorithm=Mixed, **QUIET)
-    with pytest.raises(colobus.ColobusError, match="--algorithm"):
-        colobus.train("catch", first, **again)
     words = (*CATCH, "--algorithm", "pqn", "--resume-or-start", "--out", second)
     assert "--algorithm pqn with --resume: a run's settings are fixed" in refused(*words)
 

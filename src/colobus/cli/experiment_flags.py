@@ -184,8 +184,7 @@ def resolve_again(
             f"{flags.name or flags.env!r} with --resume: the run knows its game; leave the name out"
         )
     for given_flag, value in (("--algorithm", flags.algorithm_class), ("--cores", flags.cores)):
-        own = given_flag == "--cores" or find_algorithm(value) is type(base.algorithm)
-        if value and not (either and own):
+        if value and not (either and (given_flag == "--cores" or _is_of(base, value))):
             raise ColobusError(
                 f"{given_flag} {value} with --resume: a run's settings are fixed by its config.json"
             )
@@ -194,6 +193,10 @@ def resolve_again(
     check_effect(experiment, base)
     check(experiment)
     return Wanted(flags, experiment, base, "", "")
+
+
+def _is_of(base: Experiment, algorithm: str) -> bool:
+    return find_algorithm(algorithm) is type(base.algorithm)
 
 
 def parse_onto(

@@ -136,9 +136,7 @@ class Sidecar:
         for job in todo:
             self._check_run()
             found, file = job.do(agent, self._check_run)
-            self.say(
-                {"kind": job.kind, **about, **found, "skipped": skipped, "file": str(file)}
-            )
+            self.say({"kind": job.kind, **about, **found, "skipped": skipped, "file": str(file)})
         self._last = name
         self._seen = {seen for seen in self._seen if seen > name}
 
