@@ -111,15 +111,16 @@ def trained(own: Sequence[str], for_seconds: float, tree: Path) -> dict[str, flo
         lines = read_metrics(run)
     return {
         "steps_per_s": round(steady_rate(lines, SETTLED * for_seconds), 1),
-        "peak_mb": round(usage.ru_maxrss / 1000, 1),
+        "peak_mb": round(usage.ru_maxrss * 1024 / 1e6, 1),
         "processor_ms": round(1000 * (usage.ru_utime + usage.ru_stime) / lines[-1]["steps"], 4),
     }
 
 
 def seconds(words: Callable[[Path], Sequence[str]], tree: Path) -> float:
     """Return how long a command takes with the source in ``tree``."""
+    command, where = words(tree), environment_of(tree)  # reads the tree's pyproject.toml
     began = time.perf_counter()
-    subprocess.run(words(tree), env=environment_of(tree), stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, env=where, stdout=subprocess.DEVNULL, check=True)
     return round(time.perf_counter() - began, 4)
 
 

@@ -133,8 +133,8 @@ def bench(game: str, seconds: float, *more: str) -> dict[str, Any]:
     if done.failure:
         raise RuntimeError(f"bench: {done.failure}")
     rates: dict[str, Any] = json.loads(done.said)
-    rates.pop("machine", None)  # stands in the ledger anyway
-    return rates
+    machine = rates.pop("machine", {})  # stands in the ledger, but for its GPU
+    return rates | ({"gpu": machine["gpu"]} if machine.get("gpu") else {})
 
 
 def clean(words: Sequence[str], scratch: Path) -> str:

@@ -93,8 +93,10 @@ def trained(cell: Cell) -> tuple[Path, Line]:
     asked = {name: value for name, value in cell.asked.items() if name != "solved"}
     own = replace(cell, what=what, settings=cell.settings | {"what": what, "procedure": asked})
     line, run = finished(Ledger(LEDGER).of(own)), RUNS / own.name
-    if line is None or not run.is_dir():
-        raise LookupError(f"{own.name} must be measured first, on this machine")
+    if line is None:
+        raise LookupError(f"{own.name} must be measured first")
+    if not run.is_dir():
+        raise LookupError(f"{own.name} was trained on another machine: raise ROUND in cells.py")
     return run, line
 
 
