@@ -50,6 +50,8 @@ PRIVATE_IN_TESTS = {
     "tests/roles/replay/test_minibatch_buffer.py": "how many batches are held",
     "tests/roles/test_on_device.py": "what a learner has found out about its last round",
     "tests/roles/test_allreduce.py": "the sums on GPUs, which the test replaces",
+    "tests/runtime/test_threads.py": "the pauses between restarts, of this runtime alone",
+    "tests/training/test_saving.py": "how often a disk was tried before the end of the patience",
     "tests/runtime/test_ray_silent.py": "a runtime without a cluster, whose processes lose a GPU",
     "tests/helpers/schedules.py": "gradients that wait are as they were",
     "tests/helpers/tapes.py": "of torch: operations as they are called",
