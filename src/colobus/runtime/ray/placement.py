@@ -318,7 +318,8 @@ class Processes:
     def set_incarnation(self, incarnation: Incarnation) -> None:
         """Have all processes that begin from now on begin this incarnation."""
         self.incarnation, self._incarnation = incarnation.number, incarnation
-        self._make_graph = ray.put(partial(incarnation.make_graph, late=self._late))
+        make = incarnation.make_graph
+        self._make_graph = ray.put(partial(make, late=self._late) if self._late else make)
 
     def begin(self, processes: Sequence[RemoteProcess]) -> None:
         """Ask processes to build their roles and run them; start those that have no Ray actor.
