@@ -257,7 +257,7 @@ def test_an_empty_name_is_refused_and_not_as_if_left_out(
     monkeypatch.chdir(tmp_path)
     last = words.split(" ")[-1] or words.split()[-1]
     what = last.rstrip("=") if last.startswith("--") else "''"
-    assert f"colobus: {what} is empty; name something, " in refused(*words.split(" "))
+    assert f"colobus: {what} is empty; give it a value, " in refused(*words.split(" "))
     assert list(tmp_path.iterdir()) == []
 
 

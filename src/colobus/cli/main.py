@@ -80,10 +80,8 @@ COMMANDS = {
 }
 """Functions from the words after a command to its exit code."""
 
-NAMING = (
-    *("--resume", "--from", "--out", "--checkpoint", "--hub", "--csv", "--env", "--preset"),
-    *("--algorithm", "--address", "--name", "--track"),
-)
+NAMING = ["--resume", "--from", "--out", "--checkpoint", "--hub", "--csv", "--env", "--preset"]
+NAMING += ["--algorithm", "--address", "--name", "--track"]
 """Flags that would have no effect if their value was empty."""
 
 
@@ -140,7 +138,7 @@ def _dispatch(args: Sequence[str]) -> int:
     for before, word in pairwise(parts):
         if not word and (before in NAMING or not before.startswith("-")):
             what = before if before in NAMING else "''"
-            raise ColobusError(f"{what} is empty; name something, or leave it out")
+            raise ColobusError(f"{what} is empty; give it a value, or leave it out")
     module, name = COMMANDS[first].split(":")
     command = getattr(importlib.import_module(module), name)
     try:

@@ -235,8 +235,9 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         found["cores"] = nodes * hosts.host_cores / (play + learn)
     if shape.topology.remote_servers:
         step, more = (float(np.mean([one[s] for one in costs.servers] or 0)) for s in PER_PARAMETER)
-        one = shape.asynchronous  # gradient makes a version
-        gradients = 1 if one else shape.topology.gradients
+        alone = shape.asynchronous  # each gradient makes a version; else late ones cost nothing
+        gradients, batches = (1, 1) if alone else (shape.topology.gradients, learners)
+        version = step + (gradients - 1) * more  # seconds of a parameter
         graph = make_graph(experiment, imagined_start(experiment), None)
         slice_ = 4.0 * parameters_of(graph) / shape.servers  # bytes
         # by host, as `placed` does; what stays on one crosses no link
@@ -251,8 +252,7 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         found |= {
             "workers' links": wire / max(*(n * far[host] for host, n in workers.items()), NOTHING),
             "servers' links": wire / max(busy, NOTHING),
-            "servers' steps": (1 if one else learners)  # a late gradient costs a server nothing
-            / max(slice_ / 4.0 * (step + (gradients - 1) * more), NOTHING),
+            "servers' steps": batches / max(slice_ / 4.0 * version, NOTHING),
             "servers' calls": 1.0 / max(calls.loop + calls.packing(slice_), NOTHING),
         }
     found["learners' rounds"] = learners / learn

@@ -151,7 +151,7 @@ def check_room(wanted: Wanted, cpus: int) -> None:
     gpus, there = sum(spec.gpus for spec in specs), flags.gpus_per_node * flags.nodes
     if gpus > there:
         raise ColobusError(
-            f"--device {flags.devices.device}: the job asks for {there or 'no'} GPU, the run for "
+            f"--device {flags.devices.device}: the job asks for {there or 'no'} GPUs, the run for "
             f"{gpus}; add --gpus-per-node {-(-gpus // flags.nodes)}"
         )
     named_hosts(flags.cluster.place, specs, flags.cluster.sidecars_apart)

@@ -115,8 +115,8 @@ def some_stacks(
 ) -> torch.Tensor:
     """Return a copy of some of a batch's stacks, uint8[M, stack, H, W], M at most ``most``.
 
-    They are spread over its windows and over the steps of a window. With windows of several agents
-    in turn, so are they.
+    They are spread over its windows and over the steps of a window. Windows are taken in turn, and
+    so are the agents of a game.
 
     Args:
         frames: uint8[N, T + stack, H, W].
@@ -145,11 +145,13 @@ def reconstruct(net: Network, stacks: torch.Tensor) -> tuple[Bytes, Bytes]:
     with net.casting():
         pixels = decoder.stacks(decoder(net(net.as_sequences(seen, 1))[CODE]).float())[:, -1]
     newest, scale, mean = (apart(x, net.masks)[0] for x in (stacks[:, -1], net.scale, net.mean))
-    white = 255 if newest.dtype == torch.uint8 else newest.max().clamp(min=1e-9)
-    found = (x.float() / white * 255 for x in (newest, pixels / scale + mean))
-    grey = (x.round_().clamp_(0.0, 255.0).to(torch.uint8) for x in found)
-    real, reconstructed = (_in_colour(x, net.planes) for x in grey)
-    return real, reconstructed
+    white = 255.0 if newest.dtype == torch.uint8 else max(float(newest.max()), 1e-9)
+
+    def shown(values: torch.Tensor) -> Bytes:
+        grey = (values.float() * (255.0 / white)).round_().clamp_(0.0, 255.0).to(torch.uint8)
+        return _in_colour(grey, net.planes)
+
+    return shown(newest), shown(pixels / scale + mean)
 
 
 def _in_colour(frames: torch.Tensor, planes: int) -> Bytes:

@@ -130,7 +130,8 @@ def _summary(results: Results) -> list[Block]:
     rows = []
     for game in results.games:
         for one in results.of(game):
-            games = sorted({each.games for each in one.results if each.games is not None})
+            games = [each.games for each in one.results if each.games is not None]
+            least_and_most = sorted({min(games), max(games)}) if games else []
             share, seconds = one.human_normalised, one.seconds
             rows.append(
                 {
@@ -145,7 +146,7 @@ def _summary(results: Results) -> list[Block]:
                     "human-normalised>": "" if share is None else f"{share:.1f} %",
                     "frames>": f"{one.frames / 1e6:.3g} M",
                     "minutes>": "" if seconds is None else f"{seconds / 60:.1f}",
-                    "games a run>": " to ".join(map(str, games[:1] + games[1:][-1:])),
+                    "games a run>": " to ".join(map(str, least_and_most)),
                 }
             )
     scored = {(one.group, one.game) for one in results.all}

@@ -133,7 +133,7 @@ class SharedSchedule(Schedule):
         self._move({})
 
     def hear(self, steps: int) -> None:
-        """Take the steps of the run: of dropped gradients too, and of no learner that is lost."""
+        """Take the steps of the run: with dropped gradients, without learners that are lost."""
         if self._told:
             self.steps = steps
         elif self._algorithm.source == "queue":  # versions are of fewer batches, by --shrink

@@ -28,8 +28,8 @@ FORMAT = 2
 HELD_AFTER_IN_1 = 2_000
 """Steps without a reward after which every actor of version 0.1 held its random numbers."""
 
-
 BEGUN = "beginning with the weights of "
+"""What ``about.from`` of a run that began with other weights begins with; `Weights.in_words`."""
 
 
 class Config(NamedTuple):
@@ -40,6 +40,11 @@ class Config(NamedTuple):
     actions: int
     about: dict[str, Any]  # number of the run, versions, commit, machine
 
+    @property
+    def source(self) -> str:
+        """Which weights the run began with, as the user named them; "" for new ones."""
+        return str(self.about.get("from", "")).removeprefix(BEGUN).rpartition(" after ")[0]
+
     def check_begun(self, folder: Path, source: str) -> None:
         """Raise ColobusError if the run did not begin with the weights of ``source``."""
         if (began := self.source) != source:
@@ -47,11 +52,6 @@ class Config(NamedTuple):
                 f"{folder}: began with {f'the weights of {began}' if began else 'new weights'}, "
                 f"not with {f'those of {source}' if source else 'new ones'}; name another folder"
             )
-
-    @property
-    def source(self) -> str:
-        """Which weights the run began with, as the user named them; "" for new ones."""
-        return str(self.about.get("from", "")).removeprefix(BEGUN).rpartition(" after ")[0]
 
 
 @dataclass(frozen=True)

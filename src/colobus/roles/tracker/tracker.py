@@ -216,7 +216,7 @@ class Tracker:
         """
         with self._lock:
             self._status.evaluated = mean
-            best = self._evaluated
+            best = self._evaluated  # before 2026-11-29 two numbers, of all games
             if best is None or (whole, mean) > (all(best[2:]), best[1]):
                 self._evaluated = [version, mean, float(whole)]
             if self._tensorboard:
@@ -378,8 +378,9 @@ class Tracker:
         self._last_line = moment
         steps, seconds = self._line
         self._line = (status.steps, status.seconds)
-        if not last or status.seconds - seconds >= 0.5 or not self._rate:  # else just after one
-            self._rate = (status.steps - steps) / max(status.seconds - seconds, 1e-9)
+        since = status.seconds - seconds
+        if not last or since >= 0.5 or not self._rate:  # a last line may come milliseconds later
+            self._rate = (status.steps - steps) / max(since, 1e-9)
         line = {
             "steps": status.steps,
             "seconds": round(status.seconds, 3),

@@ -194,8 +194,9 @@ def check_resources(
             f"{count} processes ask for {cluster.cpus:g} CPUs each, and the hosts hold {holds} of "
             f"them: none has more than {most:g} CPUs; lower --cpus or --cores, or take more hosts"
         )
+    rooms = hosts_there().values()
     for spec, need in zip(specs, needs, strict=True):
-        if not any(room.holds(need) for room in hosts_there().values()):
+        if not any(room.holds(need) for room in rooms):
             raise ColobusError(
                 f"{spec.name} asks for {need.cpus:g} CPUs, {need.gpus:g} GPUs and "
                 f"{need.memory / 2**30:.1f} GiB of memory, and no host has all of it; lower --cpus "
