@@ -118,8 +118,8 @@ def draw_nodes(figure: Figure, _results: Results) -> None:
             "tuning",
             "simulated, calls take what they take on whole cores (seeds of the tuning)",
         ),
-        ("C0", "virtual", "simulated, calls take what they took on one and two slow hosts"),
-        ("C1", "measured", "measured on a real Ray of slow hosts"),
+        ("C0", scaling.VIRTUAL, "simulated, with the costs of a slow host"),
+        ("C1", scaling.MEASURED, "measured on a real Ray of slow hosts"),
     ):
         of = dict[int, list[float]]()
         for row in sorted(scaling.rows(kind), key=itemgetter("nodes")):

@@ -53,9 +53,9 @@ from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, read_costs
 
 FOLDER = RESULTS / "scaling" / "pictures"
-ROWS, PREDICTION = "rows.jsonl", "prediction-slow.json"
-COSTS, COSTS_SLOW = FOLDER / "costs.json", FOLDER / "costs-slow.json"
-FITTED = FOLDER / "fitted-slow.json"
+ROWS, PREDICTION = "rows.jsonl", "prediction-one-day.json"
+COSTS, COSTS_SLOW = FOLDER / "costs.json", FOLDER / "costs-one-day.json"
+FITTED = FOLDER / "fitted-one-day.json"
 """The same costs times a factor, with which the plan is right about one and two slow hosts."""
 
 ENV = "benchmarks.scaling:Board"
@@ -84,13 +84,10 @@ STEPS = 250_000
 LIMIT = 3600.0
 """Seconds that a run on slow hosts may take."""
 
-SPEED = "speed spread"
-"""Kind of the rows since workers are spread over the hosts, too; "speed apart", "speed in calls"
-and "speed" are from before."""
-
-VIRTUAL = "virtual spread, whole calls"
-"""Kind of the rows of simulated time since the process that is called is busy for a whole call;
-"virtual speed spread" and others are from before."""
+SPEED, MEASURED, VIRTUAL = "speed, one day", "measured, one day", "virtual, one day"
+"""Kinds of the rows that were made on one day, so on one machine, costs included: runs of a few
+versions, runs to the score, and simulated time. Others in the file are from before: with "spread",
+"apart", "in calls" or nothing behind them, of machines of several speeds."""
 
 SECONDS_OF_COSTS = 240.0
 """On a slow host, where all takes five times as long."""
@@ -410,7 +407,7 @@ def main(args: Sequence[str] | None = None) -> int:
             add_rows("tuning", on_virtual(COSTS), nodes, drawn(nodes), TUNING)
         else:
             among = "" if flags.crowd is None else f" among {flags.crowd} others"
-            measured = {"speed": f"{SPEED}{among}", "measure": "measured spread"}
+            measured = {"speed": f"{SPEED}{among}", "measure": MEASURED}
             kind = measured.get(flags.what, VIRTUAL)
             slow = partial(on_slow_hosts, flags.crowd or 0)
             learn = slow if flags.what in measured else on_virtual(FITTED)
