@@ -23,12 +23,16 @@
 set -u
 export run=runs/dba3c-pong-1 state batch=$$ address
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-host=$(getent ahostsv4 "$head" | head -n 1 | cut -d ' ' -f 1)
+# not the loopback address that Debian gives a host's own name: Ray finds no head by that
+host=$({ getent ahostsv4 "$head"; hostname -I | tr ' ' '\n'; } |
+    awk '/^[0-9.]+( |$)/ && !/^127[.]/ { print $1; exit }')
+[ "$host" ] || { echo "$head has no address of IPv4 but its own: Ray cannot start" && exit 2; }
 port=$((20000 + SLURM_JOB_ID % 10000)) # of this job, or the next one that is free
 while (: <"/dev/tcp/$host/$port") 2>/dev/null; do port=$((port + 1)); done
 address=$host:$port
 
 # A token of this job: whoever has none cannot use its Ray.
+unset RAY_ADDRESS # of another cluster
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 RAY_AUTH_TOKEN=$(head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n')
 export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300 # seconds for all nodes to start
@@ -57,26 +61,29 @@ export -f on_each_node training
 state=$(mktemp -d)
 trap 'rm -rf "$state"' EXIT
 before=$(newest)
+[ "${SLURM_RESTART_COUNT:-0}" != 0 ] || rm -f "$run.failures" # it is handed in anew
 scontrol show hostnames "$SLURM_JOB_NODELIST" | while read -r node; do mkdir -p "$run/logs/$node"; done
 srun --output="$run/logs/%N/job.txt" --open-mode=append \
     bash -c 'on_each_node "$@"' on_each_node "$@" &
-trap 'kill -USR1 "$(cat "$state/process")"' USR1 # two minutes before the end: the run is saved
+# two minutes before the end: the run is saved, if it has begun
+trap 'kill -USR1 "$(cat "$state/process")" || kill "$!"' USR1
 trap 'kill -TERM "$(cat "$state/process")"' TERM
 while kill -0 $! 2>/dev/null; do wait $!; done
 
 code=$(cat "$state/code" 2>/dev/null || echo 137)
 case $code in
 0 | 2 | 4 | 5 | 143) exit "$code" ;; # over, refused, diverged, a full disk, stopped by somebody
-138) rm -f "$run.failures" ;;           # saved after SIGUSR1, and not over
-*)
-    [ "$(newest)" = "$before" ] || rm -f "$run.failures"
+esac
+if [ "$(newest)" != "$before" ]; then
+    rm -f "$run.failures"
+else
     echo "$code" >>"$run.failures" # after which nothing was learned, one a line
     if [ "$(wc -l <"$run.failures")" -gt 3 ]; then
         echo "exit code $code, and nothing was learned since the job came back: it is not requeued"
         exit "$code"
     fi
-    ;;
-esac
+fi
 scontrol show job "$SLURM_JOB_ID" | grep -q JobState=RUNNING || exit "$code" # it was cancelled
 echo "the run is not over (exit code $code): requeued"
+rm -rf "$state"
 exec scontrol requeue "$SLURM_JOB_ID"

@@ -608,6 +608,17 @@ def test_show_counts_roles_and_memory_and_starts_nothing(
     assert "bytes an update" not in text
 
 
+def test_processes_are_spread_over_hosts_that_are_only_named() -> None:
+    words = ("--workers", 4, "--servers", 2, "--place", "servers=n[1-2] workers=n[3-4]", "--nodes")
+    assert told("show", "dba3c-catch", *words)["nodes"] == {
+        "n1": ["server-0"],
+        "n2": ["server-1"],
+        "n3": ["worker-0", "worker-2"],
+        "n4": ["worker-1", "worker-3"],
+        "the host of the command": ["tracker"],
+    }
+
+
 def test_show_scales_with_the_workers() -> None:
     shown = told("show", "dba3c-pong", "--workers", 3, "--actors", 2)
     assert shown["roles"] == {

@@ -278,6 +278,18 @@ def test_bench_refuses_what_a_run_leaves(words: str) -> None:
     assert f"colobus: {words.split()[0]}: has no effect in colobus bench" in said
 
 
+@pytest.mark.parametrize("words", ["--act-with onnx", "--reduce group --learners 2"])
+def test_bench_refuses_what_has_no_effect_on_costs(words: str) -> None:
+    said = refused("bench", "ppo-pong", "--costs", "costs.json", *words.split())
+    assert "--costs" in said
+
+
+def test_costs_are_not_measured_on_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    said = refused("bench", "dba3c-catch", "--costs", "costs.json")
+    assert said.startswith("colobus: RAY_ADDRESS with --costs: it measures this machine")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*PRESETS, *(f"{family}-seaquest" for family in FAMILIES)])
 def test_no_preset_is_refused(name: str) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from colobus.cli.costs import calls_of
-from colobus.cli.plan import plan
+from colobus.cli.costs import FACTORS, alone, calls_of
+from colobus.cli.plan import plan, tried
+from colobus.experiment.check import check
 from colobus.experiment.presets import PRESETS
 from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, measured_with, read_costs
@@ -157,6 +159,20 @@ def test_servers_that_bound_a_run_are_not_faster_simulated(tmp_path: Path, flags
 def test_more_servers_than_the_network_has_parts_are_not_tried(file: Path) -> None:
     found = planned("--nodes", 2, "--servers", 32, "--costs", file)
     assert "--servers 64" not in found["changes"]
+
+
+def test_a_quorum_that_the_run_has_is_no_change() -> None:
+    shape = replace(CATCH.shape, workers=16)
+    assert "--quorum 15" in tried(replace(CATCH, shape=shape))
+    for quorum in (15, 12):
+        assert "--quorum 15" not in tried(replace(CATCH, shape=replace(shape, quorum=quorum)))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_worker_alone_is_a_run(name: str) -> None:
+    """Else the measurement of its costs ends in the middle."""
+    for factor in FACTORS:
+        check(alone(PRESETS[name], factor))
 
 
 @pytest.mark.slow

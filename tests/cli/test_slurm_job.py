@@ -139,6 +139,7 @@ def test_a_job_is_handed_in(says: Say) -> None:
             "--nodes 2: the run has 25 processes of --cpus 1, the nodes (12",
         ),
         ("--workers 5 --cpus 5 --nodes 2", "hold 4; take --nodes 3, or raise --per-process"),
+        ("--workers 24 --nodes 2 --evaluator --sidecars-apart", "the run has 25 processes"),
         ("--cpus 13", "hold 0; lower --cpus to 12"),
         ("--cores 500", "2 processes of --cpus 500, the nodes"),  # whatever this machine has
         ("--cores all", "--cores all with workers on a cluster: give the number of cores"),
@@ -148,6 +149,9 @@ def test_a_job_is_handed_in(says: Say) -> None:
         ("--device cuda:1", "--device cuda:1 with --on ray: Ray chooses the GPU"),
         ("--nodes 0", "--nodes 0: must be at least 1"),
         ("--time soon", "--time soon: want minutes"),
+        ("--time 4", "--time 4: two minutes before its end a job is saved"),
+        ("--time 0:04:59", "--time 0:04:59: two minutes before its end a job is saved"),
+        ("--place worker=n[1-2] --nodes 1", "--place names 2 hosts, the job has --nodes 1"),
         ("--on threads", "--on: a job of Slurm trains on its own Ray"),
         ("--address=x:1", "--address: a job of Slurm starts a Ray of its own"),
         ("--resume runs/x", "--resume: name the run's folder by --out"),
@@ -175,7 +179,7 @@ def test_failures_are_counted_from_the_last_progress_on(says: Say) -> None:
     """A job that its time limit has brought back often has three tries left."""
     says("scontrol", "JobState=RUNNING")
     end = EXAMPLE.read_text().partition("\ncode=$(")[2].replace('cat "$state/code"', 'echo "$2"')
-    script = "run=run SLURM_JOB_ID=1 SLURM_RESTART_COUNT=9 before=$1; newest() { echo b; }\n"
+    script = "run=run SLURM_JOB_ID=1 state=state before=$1; newest() { echo b; }\n"
     usual = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin"}
 
     def comes_back(before: str, code: int) -> bool:
@@ -184,14 +188,44 @@ def test_failures_are_counted_from_the_last_progress_on(says: Say) -> None:
 
     assert [comes_back("b", 137) for _ in range(4)] == [True, True, True, False]
     assert comes_back("a", 137)  # it has learned since then
-    assert [comes_back("b", 137) for _ in range(3)] == [True, True, False]
-    assert comes_back("b", 138)
     assert [comes_back("b", 137) for _ in range(4)] == [True, True, True, False]
+    assert comes_back("a", 138)
+    # its time was over before anything was learned
+    assert [comes_back("b", 138) for _ in range(4)] == [True, True, True, False]
     assert not comes_back("b", 2)
     Path("run").mkdir()
     Path("run/config.json").touch()
     assert not may_go_on(Path("run"), print)  # it is set aside, and the count is not
     assert [comes_back("b", 137) for _ in range(2)] == [False, False]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("count", "left"), [("", False), ("0", False), ("2", True)])
+def test_a_job_that_is_handed_in_anew_has_all_its_tries(count: str, left: bool) -> None:
+    Path("run.failures").write_text("127\n" * 4)
+    begin = EXAMPLE.read_text().partition("\n[ \"${SLURM_RESTART_COUNT")
+    line = (begin[1] + begin[2]).strip().split("\n")[0]
+    usual = {"PATH": "/usr/bin:/bin", "run": "run"} | ({"SLURM_RESTART_COUNT": count} if count else {})
+    subprocess.run(["/bin/bash", "-c", line], env=usual, check=True)
+    assert Path("run.failures").exists() == left
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("resolved", "address"), [("10.1.0.3", "10.1.0.3"), ("127.0.1.1", "10.0.0.7"), ("", "10.0.0.7")]
+)
+def test_the_address_of_the_head_is_none_of_its_loopback(
+    says: Say, resolved: str, address: str
+) -> None:
+    """Ray compares it with those of the host's cards, of which Debian's own name has none."""
+    says("scontrol", "n1")
+    says("getent", f"{resolved} STREAM n1" if resolved else "")
+    says("hostname", "fd00::7 10.0.0.7")
+    lines = "head=" + EXAMPLE.read_text().partition("\nhead=")[2].partition("\nport=")[0]
+    env = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "n[1-2]"}
+    words = ["/bin/bash", "-c", f"{lines}\necho $host"]
+    told = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
+    assert told.stdout == f"{address}\n"
 
 
 def test_without_slurm_the_job_is_written() -> None:

@@ -190,6 +190,11 @@ def breaches(value: Any, schema: dict[str, Any], where: str = "") -> list[str]:
     return found
 
 
+def bytes_of(text: str) -> float:
+    """Return the bytes of a size such as 2Gi."""
+    return float(text.removesuffix("Gi")) * 2**30
+
+
 def documents() -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the volume and the job."""
     volume, job = yaml.safe_load_all(text_of("deploy/rayjob.yaml"))
@@ -229,6 +234,12 @@ def test_the_job_is_a_run_that_goes_on_and_has_room() -> None:
     (group,) = cluster["workerGroupSpecs"]
     assert group["replicas"] == group["minReplicas"] == group["maxReplicas"]
     (worker,) = group["template"]["spec"]["containers"]
+    for one in (cluster["headGroupSpec"], group):  # Ray's object store is as large as it says
+        pod = one["template"]["spec"]
+        limit = bytes_of(pod["containers"][0]["resources"]["limits"]["memory"])
+        store = int(one["rayStartParams"].get("object-store-memory", 0.3 * limit))
+        (shm,) = [volume for volume in pod["volumes"] if volume["name"] == "shm"]
+        assert store <= bytes_of(shm["emptyDir"]["sizeLimit"])
     room = group["replicas"] * int(worker["resources"]["limits"]["cpu"])
     experiment = wanted.experiment
     specs = group_processes(make_graph(experiment, imagined_start(experiment), None), 1)

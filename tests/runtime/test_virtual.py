@@ -271,7 +271,11 @@ def test_a_seed_gives_the_same_run_without_any_order_among_learners(shape: dict[
 
 
 @pytest.mark.parametrize(
-    ("text", "speed"), [("10Gb", 1.25e9), ("20MB", 2e7), ("4 MB/s", 4e6), ("100Mbit/s", 12.5e6)]
+    ("text", "speed"),
+    [
+        *(("10Gb", 1.25e9), ("10 Gb/s", 1.25e9), ("10GBit/s", 1.25e9), ("10Gbit", 1.25e9)),
+        *(("20MB", 2e7), ("4 MB/s", 4e6), ("100Mbit/s", 12.5e6)),
+    ],
 )
 def test_links(text: str, speed: float) -> None:
     assert bytes_a_second(text) == speed

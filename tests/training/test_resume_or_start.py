@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from colobus.cli.experiment_flags import Wanted
 from colobus.core.checkpoint import read_about
 from colobus.experiment.autoscale import for_cores
 from colobus.experiment.presets import preset
+from colobus.runs.config import read_config
+from colobus.training.start import last_like
 from helpers.launching import CATCH, complete, printed, refused
 from helpers.launching import colobus as command
 
@@ -91,6 +93,19 @@ def test_the_same_command_begins_and_goes_on(tmp_path: Path) -> None:
     assert complete(run)[-1]["steps"] >= 2_000
     assert "is past its stop rule: 2" in printed(*words(run, "--steps", 2_000))
     assert not list(tmp_path.glob(".run*"))
+
+
+def test_the_last_run_is_found_behind_a_gap(
+    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    like = read_config(run).experiment
+    assert last_like("catch", like) == Path("runs/catch-1")
+    Path("runs").mkdir()
+    Path("runs/catch-2.sh").touch()
+    shutil.copytree(run, "runs/catch-3")
+    assert last_like("catch", like) == Path("runs/catch-3")
+    assert last_like("catch", replace(like, seed=9)) == Path("runs/catch-1")
 
 
 def test_what_does_not_fit_the_run_is_one_line(run: Path) -> None:

@@ -75,7 +75,7 @@ def main(args: Sequence[str]) -> int:
         print_json(rates)
     elif flags.costs:
         name = [] if flags.name or flags.env else [wanted.name]
-        said = shlex.join(name + without(args, ("seconds", "on", "device", "act_device")))
+        said = shlex.join(name + without(args, ("seconds",)))
         drawn = bool(experiment.replay.capacity)  # which no plan knows
         then = f"train {said} --on virtual" if drawn else f"plan {said} --nodes 4"
         printer.line(f"costs: {flags.costs} (use it with: {program()} {then})")
@@ -103,6 +103,14 @@ def check_flags(wanted: Wanted) -> None:
         raise ColobusError("--profile with --costs: each measures alone; leave one of them out")
     if flags.costs and flags.on != "threads":
         raise ColobusError(f"--on {flags.on} with --costs: it needs no runtime; leave --on out")
+    if flags.costs and flags.devices != Devices():
+        raise ColobusError(
+            "--costs: measures torch on the CPU; leave --device, --act-device and --act-with out"
+        )
+    if flags.costs and Cluster().joined:
+        raise ColobusError("RAY_ADDRESS with --costs: it measures this machine; unset RAY_ADDRESS")
+    if flags.costs and wanted.experiment.shape.topology.replicas > 1:
+        raise ColobusError("--reduce group with --costs: is not simulated; leave one of them out")
     check_file("--profile", flags.profile, ".json")
     check_file("--costs", flags.costs, ".json")
 

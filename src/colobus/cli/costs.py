@@ -136,7 +136,7 @@ def alone(experiment: Experiment, factor: float) -> Experiment:
     shape = experiment.shape
     games = max(round(shape.games * factor), 1)
     batch = max(round(shape.batch * games / shape.games), shape.length) if shape.batch else 0
-    few = replace(shape, games=games, batch=batch, servers=1, quorum=0, asynchronous=False)
+    few = replace(shape, games=games, batch=batch, servers=1, quorum=0)
     few = replace(few, env_processes=few.env_processes and math.gcd(games, few.env_processes))
     rest = {"workers": min(shape.workers, 1), "random_steps": min(shape.random_steps, 512)}
     return measured(replace(experiment, shape=few), StopRule(steps=10**12), **rest)

@@ -205,7 +205,8 @@ def tried(experiment: Experiment) -> dict[str, Experiment]:
     }
     if shape.workers > 1 and not shape.asynchronous:
         quorum = max(shape.workers - max(shape.workers // 16, 1), 1)
-        ideas[f"--quorum {quorum}"] = replace(shape, quorum=quorum)
+        if quorum < shape.topology.gradients:
+            ideas[f"--quorum {quorum}"] = replace(shape, quorum=quorum)
     for what, changed in ideas.items():
         candidate = replace(experiment, shape=changed)
         with suppress(ColobusError):  # it is no run

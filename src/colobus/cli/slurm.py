@@ -24,7 +24,7 @@ from colobus.runs.config import read_config
 from colobus.runs.folder import BESIDE, check_new, free_folder, is_run, job_of, slug
 from colobus.runs.folder import OWN as OWN_FILES
 from colobus.runtime.devices import is_gpu
-from colobus.runtime.groups import ACTIVE, ROUNDING, group_processes, named_hosts
+from colobus.runtime.groups import ACTIVE, ROUNDING, group_processes, named_hosts, places
 from colobus.training.runtimes import RuntimeName, launcher
 from colobus.training.topology import make_graph
 from colobus.training.words import has_checkpoint
@@ -34,6 +34,8 @@ TIMES = {"short": "0:55:00", "long": "6:00:00"}
 
 TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
 """What Slurm takes as a limit: minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+
+LEAST_MINUTES = 5
 
 OWN = ("nodes", "time", "partition", "account", "gpus_per_node", "file", "submit")
 """Fields of `Slurm` that are not the training's."""
@@ -111,6 +113,7 @@ def job(flags: Slurm, run: Path, file: Path, args: Sequence[str]) -> str:
     """Return the text of the job, to be written to ``file``, that trains in the folder ``run``."""
     more = {"partition": flags.partition, "account": flags.account}
     more["gpus-per-node"] = str(flags.gpus_per_node or "")
+    more["nodelist"] = ",".join(hosts_named(flags))  # the others are as Slurm likes
     values = {
         "name": slug(run.name),
         "nodes": str(flags.nodes),
@@ -155,7 +158,14 @@ def check_room(wanted: Wanted, cpus: int) -> None:
             f"{gpus}; add --gpus-per-node {-(-gpus // flags.nodes)}"
         )
     named_hosts(flags.cluster.place, specs, flags.cluster.sidecars_apart)
+    if len(named := hosts_named(flags)) > flags.nodes:
+        raise ColobusError(
+            f"--place names {len(named)} hosts, the job has --nodes {flags.nodes}; take --nodes "
+            f"{len(named)} or name fewer"
+        )
     count, each = sum(spec.kind in ACTIVE for spec in specs), flags.cluster.cpus
+    beside = wanted.experiment.sidecars
+    count += flags.cluster.sidecars_apart * (beside.evaluator + beside.recorder)
     on_one = int((cpus + ROUNDING) / each) if each else count
     if count > on_one * flags.nodes:
         fits = f"take --nodes {-(-count // on_one)}" if on_one else f"lower --cpus to {cpus}"
@@ -163,6 +173,11 @@ def check_room(wanted: Wanted, cpus: int) -> None:
             f"--nodes {flags.nodes}: the run has {count} processes of --cpus {each:g}, the nodes "
             f"({cpus} CPUs each) hold {on_one * flags.nodes}; {fits}, or raise --per-process"
         )
+
+
+def hosts_named(flags: Slurm) -> list[str]:
+    """Return the hosts that --place names, each once."""
+    return list(dict.fromkeys(h for _, own in places(flags.cluster.place).values() for h in own))
 
 
 def cpus_of_a_node(partition: str) -> int:
@@ -175,6 +190,14 @@ def cpus_of_a_node(partition: str) -> int:
     nodes = [line.split() for line in told.stdout.splitlines()]
     usual = [node for node in nodes if partition or node[0].endswith("*")]  # the default partition
     return min((int(cpus) for _, cpus in usual or nodes), default=10**6)
+
+
+def minutes_of(time: str) -> float:
+    """Return the minutes of a limit of time that `TIME` matches."""
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    units = (60.0, 1.0, 1 / 60) if dash or len(parts) == 3 else (1.0, 1 / 60)
+    return 1440.0 * int(days or 0) + sum(n * unit for n, unit in zip(parts, units, strict=False))
 
 
 def submit(file: Path) -> str:
@@ -207,6 +230,11 @@ def _check(wanted: Wanted, args: Sequence[str]) -> None:
     if flags.time not in TIMES and not TIME.fullmatch(flags.time):
         raise ColobusError(
             f"--time {flags.time}: want minutes, H:MM:SS, D-HH, short or long, such as 6:00:00"
+        )
+    if minutes_of(TIMES.get(flags.time, flags.time)) < LEAST_MINUTES:
+        raise ColobusError(
+            f"--time {flags.time}: two minutes before its end a job is saved, and it takes one or "
+            f"two to begin; want {LEAST_MINUTES} or more"
         )
     for name in ("partition", "account"):
         if not re.fullmatch(r"[\w.,@+-]*", value := getattr(flags, name)):

@@ -249,8 +249,8 @@ def kind_of(kinds: Set[Kind]) -> ProcessKind:
 
 MOST_HOSTS = 65_536
 
-UNKNOWN = Room(float("inf"), float("inf"), float("inf"))
-"""Of a host that is only named."""
+UNKNOWN = Room(1e6, float("inf"), float("inf"))
+"""Of a host that is only named; a number of CPUs, so that processes are spread over several."""
 
 
 def expand(text: str) -> list[str]:
@@ -266,7 +266,7 @@ def expand(text: str) -> list[str]:
         pieces = re.split(r"\[([^\]]*)\]", part)
         texts = [[piece] if i % 2 == 0 else _numbers(piece) for i, piece in enumerate(pieces)]
         many = math.prod(map(len, texts))
-        if not re.fullmatch(r"[\w.\-\[\],]+", part) or part in "[]" or not 0 < many < MOST_HOSTS:
+        if not re.fullmatch(r"[\w.:\-\[\],]+", part) or part in "[]" or not 0 < many < MOST_HOSTS:
             raise ColobusError(f"{text!r}: is no list of hosts such as n[1-4] or n1,n2,m[01-16]")
         names += map("".join, itertools.product(*texts))
     if not names or len(set(names)) < len(names) or ",," in f",{text},":

@@ -56,7 +56,7 @@ UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 COST = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s)")
 
-LINK = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMG])(b|B)(?:/s|it/s)?")
+LINK = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kMG])(b|B|[bB]it)(?:/s)?")
 
 
 def bytes_a_second(text: str) -> float:

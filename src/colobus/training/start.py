@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 import time
@@ -287,7 +288,9 @@ def last_like(name: str, experiment: Experiment, source: str = "") -> Path:
     The stop rule and what is written may differ. ``source`` is as in `Config.source`.
     """
     free = free_folder(name)
-    for number in range(int(free.name.rpartition("-")[2]) - 1, 0, -1):
+    mine = re.compile(rf"{re.escape(slug(name))}-([0-9]{{1,9}})")
+    numbers = [int(found[1]) for one in free.parent.glob("*") if (found := mine.fullmatch(one.name))]
+    for number in sorted(numbers, reverse=True):
         folder = free.with_name(f"{slug(name)}-{number}")
         with suppress(ColobusError):
             config = read_config(folder, given=("game",))

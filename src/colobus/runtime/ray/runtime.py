@@ -289,7 +289,7 @@ class Ray:
         silent = round(now - process.lost, 3)
         self.tell_of("lost", process, why=why, silent=silent, times=process.losses)
         if process.tries > TRIES:
-            self._fail(RoleFailed(f"{process.spec.name} was lost {TRIES} times: {why}"))
+            self._fail(RoleFailed(f"{process.spec.name} was lost {process.tries} times: {why}"))
         process.kill()
 
     def _recover(self, lost: Sequence[RemoteProcess]) -> None:
