@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,41 +33,40 @@ from colobus.runtime.groups import (
     plan_hosts,
     process_groups,
 )
-from colobus.runtime.ray.remote import RemoteProcess, SilentHosts
+from colobus.runtime.ray.remote import RemoteProcess
 from colobus.runtime.system import versions
 
 TELL_SECONDS, LOOK_SECONDS = 30.0, 0.5
 """Between two lines that say which room is missing, and between two looks for it."""
+
+AVOID_SECONDS = 90.0
+"""Seconds for which no process is started on a host of which one gave no answer. Ray takes up to a
+minute to see that a host is gone, and starts actors there until then."""
 
 WAIT_SECONDS = 60.0
 """Seconds for which a queue waits at most to be told where its actors are. Where many processes
 start at once on few cores, each takes long to import its libraries."""
 
 
+@dataclass(eq=False)
 class Placement:
     """Where the processes of a run with several queues or learners go, or with hosts by name; else
     Ray decides all.
-
-    Args:
-        graph: of the run.
-        processes: of the run.
-        cluster: what a process asks for, and which hosts are named.
-        memory: bytes of a role by its kind.
 
     Raises:
         ColobusError: if a host by name is missing, or has not enough room.
     """
 
-    def __init__(
-        self,
-        graph: RoleGraph,
-        processes: Sequence[RemoteProcess],
-        cluster: Cluster,
-        memory: Mapping[str, int],
-    ) -> None:
-        specs = [process.spec for process in processes]
+    graph: RoleGraph
+    processes: Sequence[RemoteProcess]
+    cluster: Cluster  # what a process asks for, and which hosts are named
+    memory: Mapping[str, int]  # bytes of a role by its kind
+
+    def __post_init__(self) -> None:
+        graph, cluster, memory = self.graph, self.cluster, self.memory
+        specs = [process.spec for process in self.processes]
         self._actors = {
-            queue: [one for one in processes if one.spec.name in own]
+            queue: [one for one in self.processes if one.spec.name in own]
             for queue, own in actors_of_queues(graph, specs).items()
         }
         self._first, self.named = dict[str, str](), dict[str, list[str]]()  # hosts by process
@@ -231,43 +231,35 @@ class Incarnation(NamedTuple):
     """Whether each process that learns asks for a GPU."""
 
 
+@dataclass(eq=False)
 class Processes:
     """Starts the processes of a run on a connected Ray cluster, and has them build their roles.
-
-    Args:
-        graph: of the run.
-        first: the incarnation to begin with.
-        cluster: what processes ask for.
-        deadline: seconds after which a role that is stuck in one piece of work counts as hung.
-        memory: bytes of a role by its kind.
 
     Raises:
         ColobusError: if the cluster has not enough room, unless the run waits for it.
     """
 
-    def __init__(
-        self,
-        graph: RoleGraph,
-        first: Incarnation,
-        cluster: Cluster,
-        deadline: float,
-        memory: Mapping[str, int],
-    ) -> None:
-        self._cluster, self._deadline, self._memory = cluster, deadline, memory
-        specs = group_processes(graph, cluster.per_process, first.gpus)
+    graph: RoleGraph
+    first: Incarnation  # to begin with
+    cluster: Cluster  # what processes ask for
+    deadline: float  # seconds after which a role that is stuck in one piece of work counts as hung
+    memory: Mapping[str, int]  # bytes of a role by its kind
+
+    def __post_init__(self) -> None:
+        specs = group_processes(self.graph, self.cluster.per_process, self.first.gpus)
         self.all = [RemoteProcess(spec) for spec in specs]
         self.of_role = {role: one for one in self.all for role in one.spec.roles}
-        self._threads, self._graph = call_threads(graph, specs), graph
-        self.silent = SilentHosts()
+        self._threads = call_threads(self.graph, specs)
+        self.silent: dict[str, float] = {}  # hosts with a process that gave no answer, and when
         self._late = 0.0  # seconds that the run has waited for hosts, which do not count
-        self.set_incarnation(first)
-        if not cluster.patience:
+        self.set_incarnation(self.first)
+        if not self.cluster.patience:
             self.find_room()
 
     def find_room(self) -> None:
         """Find a place for all processes; raise ColobusError if the cluster has not enough room."""
-        check_resources([process.spec for process in self.all], self._cluster, self._memory)
-        self.placement = Placement(self._graph, self.all, self._cluster, self._memory)
+        check_resources([process.spec for process in self.all], self.cluster, self.memory)
+        self.placement = Placement(self.graph, self.all, self.cluster, self.memory)
 
     def wait_for_room(self, pause: Callable[[], None], log: Callable[[str], None]) -> None:
         """Wait for hosts with enough room, and ask an autoscaler for them; then as `find_room`.
@@ -279,7 +271,7 @@ class Processes:
         from ray.autoscaler.sdk import request_resources
 
         began, told = time.monotonic(), float("-inf")
-        needs = [need_of(process.spec, self._cluster, self._memory) for process in self.all]
+        needs = [need_of(process.spec, self.cluster, self.memory) for process in self.all]
         bundles = [
             {"CPU": need.cpus, "GPU": need.gpus, "memory": need.memory}
             for need in needs
@@ -291,11 +283,11 @@ class Processes:
                 try:
                     self.find_room()
                     self._late = time.monotonic() - began
-                    self.set_incarnation(self._incarnation)
+                    self.set_incarnation(self.first)
                     return
                 except ColobusError as error:
                     now = time.monotonic()
-                    left = self._cluster.patience - (now - began)
+                    left = self.cluster.patience - (now - began)
                     if left <= 0:
                         said = f"after {clock(now - began)} of --wait-for-hosts"
                         raise ColobusError(f"{said}: {error}") from None
@@ -319,7 +311,7 @@ class Processes:
 
     def set_incarnation(self, incarnation: Incarnation) -> None:
         """Have all processes that begin from now on begin this incarnation."""
-        self.incarnation, self._incarnation = incarnation.number, incarnation
+        self.incarnation = incarnation.number
         make = incarnation.make_graph
         self._make_graph = ray.put(partial(make, late=self._late) if self._late else make)
 
@@ -330,14 +322,16 @@ class Processes:
         they go where their actors are.
         """
         hosts = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        silent = self.silent.to_avoid(hosts)
+        now = time.monotonic()
+        silent = {host for host, since in self.silent.items() if now - since < AVOID_SECONDS}
+        silent = silent if hosts - silent else set()
         for process in sorted(processes, key=lambda one: one.spec.kind == "queue"):
             if process.handle is not None:
                 continue
             spec, named = process.spec, self.placement.named
             its = self.placement.hosts(process, hosts - silent), named.get(process.spec.name, ())
-            need = need_of(spec, self._cluster, self._memory)
-            joined = bool(self._cluster.joined)
+            need = need_of(spec, self.cluster, self.memory)
+            joined = bool(self.cluster.joined)
             process.fill(need, self._threads[spec.name], silent, *its, joined)
         for process in processes:
             elsewhere = {  # workers never call one another
@@ -346,7 +340,7 @@ class Processes:
                 if other.spec.kind != "worker" and other is not process
                 for role in other.spec.roles
             }
-            process.begin(self.incarnation, self._make_graph, elsewhere, self._deadline)
+            process.begin(self.incarnation, self._make_graph, elsewhere, self.deadline)
 
     def redial(self, new: RemoteProcess) -> None:
         """Tell all other processes where the roles of a replaced one are."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,6 @@ from colobus.runtime.host import About, Errander, Heartbeat
 from colobus.runtime.ray import INLINE
 from colobus.runtime.ray.process import Process, first_line
 from colobus.runtime.threads import hung
-
-AVOID_SECONDS = 90.0
-"""Seconds for which no process is started on a host of which one gave no answer."""
 
 HEARTBEAT_SECONDS = 0.5
 """Seconds between an answered heartbeat and the next request."""
@@ -92,7 +89,7 @@ class RemoteProcess:
         Args:
             need: what the process asks for.
             callers: calls that it answers at the same time; see `call_threads`.
-            avoid: hosts on which not to start it if others have room; see `SilentHosts`.
+            avoid: hosts on which not to start it if others have room.
             hosts: on which to start it (none: any that is not to be avoided).
             named: on which to start it if those have no room (none: any).
             joined: whether Ray ran before, maybe without what this process has set for it.
@@ -215,26 +212,6 @@ class OwnPauses:
         if away <= 3 * half:
             away = max(away - half, 0.0)  # answers that came meanwhile are still to be taken
         return away + (slept if slept > half else 0.0)
-
-
-class SilentHosts:
-    """Hosts, by Ray's names, of which a process gave no answer lately.
-
-    Ray takes up to a minute to see that a host is gone, and starts actors there until then.
-    """
-
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
-
-    def add(self, host: str) -> None:
-        """Note that a process on a host gives no answer now."""
-        self._since[host] = time.monotonic()
-
-    def to_avoid(self, hosts: Set[str]) -> set[str]:
-        """Return the silent hosts; none if there are no others among ``hosts``."""
-        now = time.monotonic()
-        silent = {host for host, since in self._since.items() if now - since < AVOID_SECONDS}
-        return silent if hosts - silent else set()
 
 
 @dataclass(eq=False)

@@ -271,7 +271,7 @@ class Ray:
         for process in self.processes.all:
             if why := process.complaint(self.cluster.silence, self.deadline):
                 if process.about:  # its host may be gone
-                    self.processes.silent.add(process.about.node)
+                    self.processes.silent[process.about.node] = time.monotonic()
                 self._lose(process, why)
         self._tell_late()
         lost = self.processes.missing
