@@ -37,7 +37,8 @@ from colobus.runtime.ray.remote import RemoteProcess
 from colobus.runtime.system import versions
 
 TELL_SECONDS, LOOK_SECONDS = 30.0, 0.5
-"""Between two lines that say which room is missing, and between two looks for it."""
+"""Between two lines that say which room is missing, and between two looks for it, or for processes
+that start; the caller is called then, too."""
 
 AVOID_SECONDS = 90.0
 """Seconds for which no process is started on a host of which one gave no answer. Ray takes up to a

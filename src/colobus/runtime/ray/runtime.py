@@ -32,7 +32,7 @@ from colobus.core.types import Remote, Request
 from colobus.runtime.api import RoleState, nothing
 from colobus.runtime.groups import ACTIVE, ALONE, Cluster
 from colobus.runtime.host import Heartbeat
-from colobus.runtime.ray.placement import Incarnation, Processes, check_versions
+from colobus.runtime.ray.placement import LOOK_SECONDS, Incarnation, Processes, check_versions
 from colobus.runtime.ray.process import answer_of
 from colobus.runtime.ray.remote import OwnPauses, RemoteProcess
 from colobus.runtime.ray.session import Alive
@@ -61,9 +61,6 @@ of any role if its own only answer."""
 
 LISTEN_SECONDS = 0.1
 """Seconds between two checks for silent processes."""
-
-PAUSE_SECONDS = 0.5
-"""Seconds between two calls of the caller while processes start."""
 
 
 @dataclass(eq=False)
@@ -111,11 +108,7 @@ class Ray:
         return len(self._learners.intersection(lost))
 
     def start(self, pause: Callable[[], None] = nothing) -> None:
-        """Start all processes and wait until they have built their roles.
-
-        Raises:
-            ColobusError: if a process does not come up, or has other versions installed.
-        """
+        """Start all processes and wait until they have built their roles; see `Runtime`."""
         if self.cluster.patience:
             self.processes.wait_for_room(pause, self.log)
         self.processes.begin(self.processes.all)
@@ -127,11 +120,11 @@ class Ray:
             self._tell_late()
             waiting = {process.beginning: process for process in late}
             if self._is_there():
-                done, _ = ray.wait(list(waiting), timeout=PAUSE_SECONDS)
+                done, _ = ray.wait(list(waiting), timeout=LOOK_SECONDS)
                 for reference in done:
                     self._take_begun(waiting[reference], reference)
             else:
-                time.sleep(PAUSE_SECONDS)
+                time.sleep(LOOK_SECONDS)
             if self._failure:
                 raise self._failure
             pause()
