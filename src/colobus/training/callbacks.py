@@ -131,36 +131,34 @@ LATE = 3
 """A checkpoint that is this many times as old as ``--checkpoint-seconds`` is reported."""
 
 
+@dataclass(eq=False)
 class Alarms:
-    """Says once when writing begins to fail, when it works again, and when checkpoints stay away.
+    """Says once when writing begins to fail, when it works again, and when checkpoints are late."""
 
-    Args:
-        settings: of the tracker.
-        log: takes lines for the user.
-    """
+    settings: TrackerSettings
+    log: Callable[[str], None]  # takes lines for the user
 
-    def __init__(self, settings: TrackerSettings, log: Callable[[str], None]) -> None:
-        self._settings, self._log = settings, log
+    def __post_init__(self) -> None:
         self._trouble = self._no_events = ""
         self._late = False
 
     def look(self, status: Status) -> None:
         """Compare the status with that of the call before."""
         if status.trouble and not self._trouble:
-            self._log(
+            self.log(
                 f"the run's folder cannot be written to: {status.trouble}; training goes on for "
-                f"{self._settings.disk_patience:g} s (--disk-patience) and tries again"
+                f"{self.settings.disk_patience:g} s (--disk-patience) and tries again"
             )
         if self._trouble and not status.trouble:
-            self._log("the run's folder can be written to again")
+            self.log("the run's folder can be written to again")
         self._trouble = status.trouble
         if status.no_events and not self._no_events:
-            self._log(f"no more TensorBoard events: {status.no_events}; the run goes on")
+            self.log(f"no more TensorBoard events: {status.no_events}; the run goes on")
         self._no_events = status.no_events
-        every = self._settings.checkpoint_seconds
+        every = self.settings.checkpoint_seconds
         late = status.unsaved > max(LATE * every, 30.0)
         if late and not self._late:
-            self._log(
+            self.log(
                 f"the newest checkpoint is {status.unsaved:,.0f} s old, and --checkpoint-seconds "
                 f"is {every:g}: what was learned since then would be lost"
             )

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from colobus.core.timing import bounding_stage
@@ -41,15 +42,13 @@ class Load(NamedTuple):
     stages: dict[str, dict[str, float]]
 
 
+@dataclass(eq=False)
 class Outlook:
-    """Looks at a run about twice a second and says how it goes.
+    """Looks at a run about twice a second and says how it goes."""
 
-    Args:
-        stop: the run's stop rule.
-    """
+    stop: StopRule  # of the run
 
-    def __init__(self, stop: StopRule) -> None:
-        self._stop = stop
+    def __post_init__(self) -> None:
         self._evaluations: list[tuple[float, float]] = []  # seconds, mean
         self._loads: deque[Load] = deque()
         self._due = time.monotonic() + FIRST_SECONDS
@@ -76,7 +75,7 @@ class Outlook:
 
     def endings(self, status: Status) -> list[Ending]:
         """Return how near each rule of the run is; see `colobus.training.words.endings`."""
-        return endings(status, self._stop, self.rate(), self._evaluations)
+        return endings(status, self.stop, self.rate(), self._evaluations)
 
     def line(self, status: Status, roles: Sequence[RoleState] = ()) -> str:
         """Return the status in one line."""
