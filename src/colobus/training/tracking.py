@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -114,31 +115,28 @@ CLIENTS: dict[str, type[Wandb | MLflow]] = {
 }
 
 
+@dataclass(eq=False)
 class Tracked:
     """Sends what a run learns to a tracker. An error there is told once, and the run goes on.
 
     The tracked run's name is kept in the folder, so that a resumed run goes on in the same.
 
-    Args:
-        name: of the tracker.
-        experiment: settings of the run.
-        folder: of the run, which may not be there yet.
-        log: takes lines for the user.
-
     Raises:
         ColobusError: if the client is not installed.
     """
 
-    def __init__(
-        self, name: str, experiment: Experiment, folder: Path, log: Callable[[str], None]
-    ) -> None:
-        if name not in CLIENTS:
-            raise ColobusError(f"--track {name}: must be one of {', '.join(CLIENTS)}")
+    name: str  # of the tracker
+    experiment: Experiment
+    folder: Path  # of the run, which may not be there yet
+    log: Callable[[str], None]  # takes lines for the user
+
+    def __post_init__(self) -> None:
+        if self.name not in CLIENTS:
+            raise ColobusError(f"--track {self.name}: must be one of {', '.join(CLIENTS)}")
         try:
-            self._library = importlib.import_module(name)
+            self._library = importlib.import_module(self.name)
         except ImportError as error:
-            raise not_installed(f"--track {name}", error, name) from None
-        self._name, self._experiment, self._folder, self._log = name, experiment, folder, log
+            raise not_installed(f"--track {self.name}", error, self.name) from None
         self._client: Wandb | MLflow | None = None
         self._failed, self._stdout = False, sys.stdout
         self._episodes: list[Episode] = []
@@ -175,7 +173,7 @@ class Tracked:
         except Exception as error:
             self._failed = True
             said = " ".join(str(error).split())[:300]
-            self._log(f"--track {self._name}: {type(error).__name__}: {said}; the run goes on")
+            self.log(f"--track {self.name}: {type(error).__name__}: {said}; the run goes on")
 
     def _send(self, status: Status) -> None:
         if self._client is None:
@@ -199,29 +197,29 @@ class Tracked:
     def _begin(self) -> Wandb | MLflow:
         """Begin a tracked run, or go on in that of this folder."""
         before: dict[str, Any] = {}
-        if (file := self._folder / TRACKED).is_file():
-            before = json.loads(file.read_text(encoding="utf-8")).get(self._name, {})
+        if (file := self.folder / TRACKED).is_file():
+            before = json.loads(file.read_text(encoding="utf-8")).get(self.name, {})
         self._films = list(before.get("films", []))
-        own = (self._folder, before.get("run", ""), settings(self._experiment))
-        self._client = client = CLIENTS[self._name](self._library, *own)
+        own = (self.folder, before.get("run", ""), settings(self.experiment))
+        self._client = client = CLIENTS[self.name](self._library, *own)
         self._remember()
         with redirect_stdout(self._stdout):
-            self._log(f"tracked by {self._name}: {client.where}")
+            self.log(f"tracked by {self.name}: {client.where}")
         return client
 
     def _remember(self) -> None:
         """Keep the name of the tracked run, and which films it has."""
         assert self._client is not None
-        file = self._folder / TRACKED
+        file = self.folder / TRACKED
         kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        kept[self._name] = {"run": self._client.tracked, "films": self._films}
+        kept[self.name] = {"run": self._client.tracked, "films": self._films}
         write_whole(file, json.dumps(kept, indent=2).encode())
 
     def _send_films(self) -> None:
         assert self._client is not None
-        there = [self._folder / FILM, *sorted((self._folder / VIDEOS).glob("*.mp4"))]
+        there = [self.folder / FILM, *sorted((self.folder / VIDEOS).glob("*.mp4"))]
         for path in there:
-            name = path.relative_to(self._folder).as_posix()
+            name = path.relative_to(self.folder).as_posix()
             if path.suffix == ".mp4" and path.is_file() and name not in self._films:
                 self._client.film(path)
                 self._films.append(name)

@@ -181,15 +181,14 @@ class RemoteProcess:
                 ray.kill(handle)
 
 
+@dataclass(eq=False)
 class OwnPauses:
-    """Times in which the process that watches got no time itself: no other is to blame for them.
+    """Times in which the process that watches got no time itself: no other is to blame for them."""
 
-    Args:
-        silence: seconds after which a process counts as frozen.
-    """
+    silence: float  # seconds after which a process counts as frozen
 
-    def __init__(self, silence: float) -> None:
-        self._silence, self._looked = silence, time.monotonic()
+    def __post_init__(self) -> None:
+        self.look()
 
     def look(self) -> None:
         """Note that it runs now."""
@@ -208,7 +207,7 @@ class OwnPauses:
         now = time.monotonic()
         slept, away = now - began - seconds, began - self._looked
         self._looked = now
-        half = self._silence / 2
+        half = self.silence / 2
         if away <= 3 * half:
             away = max(away - half, 0.0)  # answers that came meanwhile are still to be taken
         return away + (slept if slept > half else 0.0)

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -46,29 +47,25 @@ ANSWER_SECONDS = 1.0
 Address = tuple[str, int]
 
 
+@dataclass(eq=False)
 class Alive:
-    """Tells whether all processes that a run cannot do without can be reached.
+    """Tells whether all processes that a run cannot do without can be reached."""
 
-    Args:
-        ports: host and port of each process, by what messages call it.
-        now: returns the time in seconds.
-    """
+    ports: Mapping[str, Address]  # of each process, by what messages call it
+    now: Callable[[], float] = time.monotonic  # in seconds
 
-    def __init__(
-        self, ports: Mapping[str, Address], now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._ports, self._now = ports, now
+    def __post_init__(self) -> None:
         self._missing: dict[str, float] = {}  # since when they have given no answer
         self._looked = float("-inf")
         self.lost = ""  # what is lost for good, in words
 
     def look(self, at_once: bool = False) -> bool:
         """Return whether all answer; they are asked at most once a second unless ``at_once``."""
-        now = self._now()
+        now = self.now()
         if not at_once and now - self._looked < LOOK_SECONDS:
             return not self._missing
         self._looked = now
-        for name, (host, port) in self._ports.items():
+        for name, (host, port) in self.ports.items():
             if _answers((host, port)):
                 self._missing.pop(name, None)
             elif now - self._missing.setdefault(name, now) >= LOST_SECONDS and not self.lost:
