@@ -50,9 +50,7 @@ class SidecarProcesses:
 
     run: Path  # folder of the run, which must exist
     wanted: Sidecars  # which of them, and the length of films
-    heard: Heard
-    """Called with each result of `colobus.evaluation.sidecar.Sidecar`, on a thread of each
-    process."""
+    heard: Heard  # called with each result, on a thread of each process
     elsewhere: Callable[[str], Errand | None] = lambda _: None
     """Returns what sends the errands of one of them to another host; None: it is a process here."""
 
@@ -170,33 +168,32 @@ class _Child:
                     self._heard(result)
 
 
+@dataclass(eq=False)
 class _Away:
     """A sidecar on another host, and the thread that sends it one checkpoint after the other."""
 
-    def __init__(
-        self,
-        name: str,
-        run: Path,
-        words: Sequence[str],
-        log: Path,
-        every: bool,
-        errand: Errand,
-        heard: Heard,
-    ) -> None:
-        self.name, self.told, self.results = name, False, 0
-        self._run, self._words, self._log, self._every = run, words, log, every
-        self._errand, self._heard = errand, heard
+    name: str
+    run: Path
+    words: Sequence[str]
+    log: Path
+    every: bool
+    errand: Errand
+    heard: Heard
+
+    def __post_init__(self) -> None:
+        self.told, self.results = False, 0
         self._known: set[tuple[str, int]] = set()  # checkpoints, by name and time
         self._lines: list[str] = []  # that `dead` has not returned yet
         self._over = threading.Event()
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self._thread = threading.Thread(target=self._work, name=f"sends the {name}", daemon=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        name = f"sends the {self.name}"
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Ask it to end."""
         self._over.set()
-        self._errand.close()
+        self.errand.close()
 
     def end(self, patience: float) -> None:
         """Wait at most ``patience`` seconds for it to end."""
@@ -224,7 +221,7 @@ class _Away:
         path, skipped = found
         words, files = self._packed(path)
         try:
-            done = self._errand(words, files)
+            done = self.errand(words, files)
         except Lost as error:
             self._lines.append(f"the {self.name} was lost ({error}); begun again")
             self._known.discard(_stamp(path))
@@ -235,11 +232,11 @@ class _Away:
 
     def _next(self) -> tuple[Path, int] | None:
         """Return a checkpoint for it, and how many are skipped."""
-        paths = filter(is_there, by_age(self._run / CHECKPOINTS))
+        paths = filter(is_there, by_age(self.run / CHECKPOINTS))
         new = [path for path in paths if _stamp(path) not in self._known]
         if not new:
             return None
-        if self._every:
+        if self.every:
             self._known.add(_stamp(new[-1]))
             return new[-1], 0
         self._known |= set(map(_stamp, new))
@@ -248,27 +245,27 @@ class _Away:
     def _packed(self, path: Path) -> tuple[list[str], dict[str, bytes]]:
         """Return the words and files of an errand: the checkpoint, and what there is of it."""
         steps = read_about(path).steps
-        wanted = [self._run / CONFIG, path, path.with_suffix(".json")]
-        wanted += (self._run / EVALUATIONS).glob(f"{steps}-*.json")
-        files = {one.relative_to(self._run).as_posix(): one.read_bytes() for one in wanted}
-        if (film := film_file(self._run, steps)).exists():
-            files[film.relative_to(self._run).as_posix()] = b""
-        return ["follow", ".", "--once", *self._words], files
+        wanted = [self.run / CONFIG, path, path.with_suffix(".json")]
+        wanted += (self.run / EVALUATIONS).glob(f"{steps}-*.json")
+        files = {one.relative_to(self.run).as_posix(): one.read_bytes() for one in wanted}
+        if (film := film_file(self.run, steps)).exists():
+            files[film.relative_to(self.run).as_posix()] = b""
+        return ["follow", ".", "--once", *self.words], files
 
     def _take(self, path: Path, skipped: int, done: Done) -> None:
         """Take what an errand has made and said."""
         for file, data in done.files.items():
-            (self._run / file).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._run / file, data)
+            (self.run / file).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self.run / file, data)
         for result in parse_lines(done.out):
             self.results += result.get("kind") != "passed over"
-            where = {"file": str(self._run / result["file"]), "skipped": skipped}
-            self._heard(result | where)
+            where = {"file": str(self.run / result["file"]), "skipped": skipped}
+            self.heard(result | where)
         if done.code:
             self.told = True
             last = (done.err.strip().splitlines() or ["it wrote no message"])[-1]
             self._lines.append(f"the {self.name} could not use {path.name}: {last}")
-        with self._log.open("a", encoding="utf-8") as log:
+        with self.log.open("a", encoding="utf-8") as log:
             log.write(done.err)
 
 
