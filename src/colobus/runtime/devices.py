@@ -257,19 +257,19 @@ class CudaGraph(Generic[T]):
         self._graph.replay()
 
 
+@dataclass(eq=False)
 class Recorded(Generic[T]):
     """A function of tensors: called as it is at first, then recorded, and replayed from then on.
 
     It is recorded for the shapes that came so often in a row; with others it is called as before.
     What a replay returns is the same memory each time.
-
-    Args:
-        function: of tensors on the device, some of which may be None.
-        warm_up: calls with the same shapes before it is recorded.
     """
 
-    def __init__(self, function: Callable[..., T], warm_up: int = WARM_UP) -> None:
-        self._function, self._warm_up, self._seen = function, warm_up, 0
+    function: Callable[..., T]  # of tensors on the device, some of which may be None
+    warm_up: int = WARM_UP  # calls with the same shapes before it is recorded
+
+    def __post_init__(self) -> None:
+        self._seen = 0
         self._shapes: list[object] = []
         self._inputs: list[torch.Tensor | None] = []
         self._graph: CudaGraph[T] | None = None
@@ -280,12 +280,12 @@ class Recorded(Generic[T]):
         if self._graph is None:
             self._seen = self._seen + 1 if shapes == self._shapes else 1
             self._shapes = shapes
-            if self._seen <= self._warm_up:
-                return self._function(*inputs)
+            if self._seen <= self.warm_up:
+                return self.function(*inputs)
             self._inputs = [None if one is None else one.clone() for one in inputs]
-            self._graph = CudaGraph(lambda: self._function(*self._inputs))
+            self._graph = CudaGraph(lambda: self.function(*self._inputs))
         elif shapes != self._shapes:
-            return self._function(*inputs)
+            return self.function(*inputs)
         for own, given in zip(self._inputs, inputs, strict=True):
             if own is not None and given is not None:
                 own.copy_(given)
