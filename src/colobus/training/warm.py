@@ -45,14 +45,17 @@ class Weights:
         """
         found = self.checkpoint.playing()
         own = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
-        new = {name for name, values in own.items() if values.shape != _shape(found, name)}
-        for name in sorted(new | (found.keys() - own.keys())):
+        there = {name: list(values.shape) for name, values in found.items()}
+        here = {name: list(values.shape) for name, values in own.items()}
+        new = {name for name, shape in here.items() if shape != there.get(name)}
+        for name in sorted(new | (there.keys() - here.keys())):
             if not name.startswith(HEADS):
                 network = replace(experiment, network=self.config.experiment.network)
                 flags = ", ".join(differing(experiment, network))
+                instead = f"; leave out {flags}" if flags else ""
                 raise ColobusError(
-                    f"--from {self.said}: does not fit: {name} is {_words(found, name)} there and "
-                    f"{_words(own, name)} here" + (f"; leave out {flags}" if flags else "")
+                    f"--from {self.said}: does not fit: {name} is {there.get(name, 'missing')} "
+                    f"there and {here.get(name, 'missing')} here{instead}"
                 )
         theirs, ours = self.config.experiment.games, experiment.games
         both = is_atari(theirs.game) and is_atari(ours.game)
@@ -66,14 +69,6 @@ class Weights:
         new = [name for name, values in parameters.items() if found.get(name) is not values]
         said = f"{BEGUN}{self.said} after {self.checkpoint.steps:,} steps"
         return f"{said}; new: {', '.join(new)}" if new else said
-
-
-def _shape(tensors: dict[str, torch.Tensor], name: str) -> torch.Size | None:
-    return tensors[name].shape if name in tensors else None
-
-
-def _words(tensors: dict[str, torch.Tensor], name: str) -> str:
-    return str(list(tensors[name].shape)) if name in tensors else "missing"
 
 
 def _of_actions(experiment: Experiment, actions: int) -> set[str]:
