@@ -168,6 +168,9 @@ def save_last(
     Returns:
         A failure to write, whether all that was learned is saved, and the tracker's last status
         (None if the tracker is lost).
+
+    Raises:
+        CannotWrite: if the disk is full for a replay buffer; what was saved before is kept.
     """
     failure: OSError | None = None
     saved, status = False, None
@@ -183,8 +186,18 @@ def save_last(
             )
         told = True
 
+    until = time.monotonic() + patience
     try:
-        saved, failure = _saved_in_time(saver, hung, tracker, patience, wait_for)
+        while failure is None:
+            try:
+                saved = saver.last(hung)
+                break
+            except CannotWrite as error:  # only the disk is in the way
+                if time.monotonic() >= until or tracker.failure():
+                    failure = OSError(errno.EIO, str(error))
+                else:
+                    wait_for(str(error))
+                    time.sleep(RETRY_SECONDS)
         if failure is None and (trouble := tracker.status().trouble):
             wait_for(trouble)
         try:
@@ -193,33 +206,13 @@ def save_last(
             failure = error
         status = tracker.status()
         if experiment.replay.keep:
-            save_buffers(runtime.roles, folder, log)
+            for name, buffer in _buffers(runtime.roles).items():
+                log(f"saving {buffer.depth:,} steps of experience")
+                buffer.save(folder / BUFFERS / name)
     except Lost as error:
         saved = False
         log(f"the newest version could not be saved: {error}")
     return failure, saved and failure is None, status
-
-
-def _saved_in_time(
-    saver: Saver,
-    hung: Sequence[str],
-    tracker: Tracker,
-    patience: float,
-    wait_for: Callable[[str], None],
-) -> tuple[bool, OSError | None]:
-    """Save the newest version; if only the disk is in the way, try again for the patience.
-
-    Returns whether it is saved, and the failure to write.
-    """
-    until = time.monotonic() + patience
-    while True:
-        try:
-            return saver.last(hung), None
-        except CannotWrite as error:
-            if time.monotonic() >= until or tracker.failure():
-                return False, OSError(errno.EIO, str(error))
-            wait_for(str(error))
-            time.sleep(RETRY_SECONDS)
 
 
 def aux_at(algorithm: Algorithm, steps: int) -> AlgorithmState:
@@ -227,17 +220,6 @@ def aux_at(algorithm: Algorithm, steps: int) -> AlgorithmState:
     algorithm_state = algorithm.start()
     algorithm.after(algorithm_state, {}, steps)
     return algorithm_state
-
-
-def save_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
-    """Save the replay buffers of a run that has ended.
-
-    Raises:
-        CannotWrite: if the disk is full; what was saved before is kept.
-    """
-    for name, buffer in _buffers(roles).items():
-        log(f"saving {buffer.depth:,} steps of experience")
-        buffer.save(folder / BUFFERS / name)
 
 
 def load_buffers(roles: Mapping[str, Any], folder: Path, log: Callable[[str], None]) -> None:
