@@ -42,8 +42,7 @@ SLOW_START = 5
 class Threads:
     """Runs roles on threads of this process (a `colobus.runtime.api.Runtime`).
 
-    Each active role has a thread of its own, with one torch thread or its ``threads``. A role that
-    raises is restarted up to `RESTARTS` times in a row, if it can be. Else it ends the run.
+    Each active role has a thread of its own, with one torch thread or its ``threads``.
     """
 
     roles: Mapping[str, Any]  # by name, built

@@ -1,7 +1,4 @@
-"""A run on a Ray cluster: joining it, and the incarnations of the run.
-
-An incarnation is the beginning of the run, or a return to a checkpoint.
-"""
+"""A run on a Ray cluster: joining it, and the incarnations of the run."""
 
 from __future__ import annotations
 

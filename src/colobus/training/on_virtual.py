@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -85,7 +84,7 @@ class Costs:
     servers: tuple[dict[str, float], ...] = ()  # by repetition: seconds a parameter, by stage
     calls: tuple[dict[str, float], ...] = ()  # by repetition: `Calls`
 
-    @cached_property
+    @property
     def repetitions(self) -> int:
         """How often each was measured."""
         return 1 + max((int(point["repetition"]) for point in self.points), default=0)

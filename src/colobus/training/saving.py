@@ -51,10 +51,7 @@ Slice = tuple[Params, OptimizerState]
 
 @dataclass
 class LearnerSaver:
-    """Saver of a run whose servers step the learner's parameters in place.
-
-    The learner itself writes the checkpoints, between its rounds.
-    """
+    """Saver of a run whose servers step the learner's parameters in place."""
 
     learner: Learner
     name: str  # of the learner

@@ -186,12 +186,10 @@ def begin_new(
     """Play random games to measure the input of a new run.
 
     Args:
-        experiment: all settings.
+        experiment, log, weights: as for `begin`.
         name: game or preset as the user gave it.
         placement: the devices of the run.
         remote: whether the roles live in other processes, where actors open their own games.
-        log: takes lines for the user.
-        weights: that the run begins with, instead of new ones.
 
     Returns:
         What stands in ``config.json``, the start, and games that are open, if any.

@@ -1,7 +1,5 @@
 """The graph of a run: which roles there are, and which of them call one another.
 
-    Actor ──Trajectory──> Replay ──Batch──> Learner ──Gradient──> ParameterServer ──Params──> Actor
-
 A run has one of four shapes. *Central* (APPO, DQN): several actors around one replay and one
 learner, whose own memory the parameter servers step. *Replicas* (APPO, PQN): several such centres,
 whose learners add up their gradients before each step. *Workers* (DBA3C, Gorila): each worker has
