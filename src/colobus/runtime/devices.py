@@ -140,8 +140,6 @@ def find_device(name: str, flag: str = "--device") -> torch.device:
         raise ColobusError(f"{flag} {name[:40]}: must be auto, cpu, cuda or cuda:N, such as cuda:0")
     if not is_gpu(name):
         return CPU
-    if name == AUTO:
-        return torch.device("cuda", 0)
     if not torch.backends.cuda.is_built():
         raise ColobusError(
             f"{flag} {name}: torch {torch.__version__} is built without CUDA; install a build "

@@ -387,10 +387,8 @@ def plan_hosts(
     rest = [host for host in free if host not in taken] or list(free)
     groups = process_groups(graph, specs)
     if named:
-        of_groups = set(itertools.chain.from_iterable(groups))
-        others = [spec.name for spec in specs if spec.kind != "tracker"]
         groups = [[name] for name in named] + groups
-        groups += [[name] for name in others if name not in of_groups and name not in named]
+        groups += [[spec.name] for spec in specs if spec.kind != "tracker"]
     found = spread_groups(groups, needs, free, {spec.name: rest for spec in specs} | fixed)
     if named and not found:
         for hosts in named.values():
@@ -433,7 +431,4 @@ def hosts_of_job() -> dict[str, Room]:
             counts += [float(count)] * int(times.rstrip(")") or 1)
     except (KeyError, ValueError, ColobusError):
         return {}
-    return {
-        name: Room(count, UNKNOWN.gpus, UNKNOWN.memory)
-        for name, count in zip(names, counts, strict=False)
-    }
+    return {name: UNKNOWN._replace(cpus=cpus) for name, cpus in zip(names, counts, strict=False)}
