@@ -84,16 +84,14 @@ class Turn:
         self.stamp = 0  # events with an older one are void
 
 
+@dataclass(eq=False)
 class Host:
-    """Cores that are shared by the threads that work, and a link that carries both directions.
+    """Cores that are shared by the threads that work, and a link that carries both directions."""
 
-    Args:
-        cores: of which each thread uses one at most.
-        link: bytes a second in each direction.
-    """
+    cores: float = math.inf  # of which each thread uses one at most
+    link: float = math.inf  # bytes a second in each direction
 
-    def __init__(self, cores: float = math.inf, link: float = math.inf) -> None:
-        self.cores, self.link = cores, link
+    def __post_init__(self) -> None:
         self.up = 0.0  # when what was promised has left
         self.down: list[tuple[float, float]] = []  # from when to when something comes, in order
         self.jobs: list[tuple[float, int, Turn]] = []  # by the work that is done when each ends

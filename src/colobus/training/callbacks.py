@@ -94,24 +94,23 @@ class Caller:
             )
 
 
+@dataclass(eq=False)
 class Pulse:
-    """Writes down every so many seconds what each role does.
+    """Writes down every so many seconds what each role does."""
 
-    Args:
-        file: of JSON lines.
-        every: seconds (0: nothing is written), simulated ones in simulated time.
-    """
+    file: Path  # of JSON lines
+    every: float  # seconds (0: nothing is written), simulated ones in simulated time
 
-    def __init__(self, file: Path, every: float) -> None:
-        self._write = Events(file, now()) if every else None
-        self._every, self._due = every, -math.inf
+    def __post_init__(self) -> None:
+        self._write = Events(self.file, now()) if self.every else None
+        self._due = -math.inf
 
     def beat(self, roles: Sequence[RoleState]) -> None:
         """Write a line, if one is due."""
         moment = now()
         if self._write is None or moment < self._due:
             return
-        self._due = moment + self._every
+        self._due = moment + self.every
         self._write(
             {
                 "roles": {

@@ -183,19 +183,17 @@ class Run:
         self._told = False  # that a sidecar has passed over a checkpoint
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
-        every = self.experiment.tracker.pulse_seconds
-        self._pulse = Pulse(self.folder / PULSE, every)
+        self._pulse = Pulse(self.folder / PULSE, self.experiment.tracker.pulse_seconds)
         self._busy = BusyCores()
 
     def watch_over(self, graph: RoleGraph, runtime: Runtime, resumed: bool) -> Result:
         """Start all roles, wait for their end, and save what was learned."""
         tracker: Tracker = runtime.roles["tracker"]
         saver = saver_of(self.experiment, graph, runtime, self.start.version, self.log)
-        wanted = self.experiment.sidecars
         interrupted = stuck = lost = False
         sidecars = SidecarProcesses(
             self.folder,
-            wanted,
+            self.experiment.sidecars,
             lambda news: self._hear(news, tracker),
             lambda name: self.launcher.elsewhere(name, self.log),
         )

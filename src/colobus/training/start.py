@@ -148,12 +148,10 @@ def begin(
     first = games[0]
     rounds = experiment.shape.random_steps // sum(g.count for g in games) if not weights else 0
     with ThreadPoolExecutor(len(games)) as threads:
-        played = [
-            threads.submit(_play_randomly, experiment, games, i, rounds, log)
-            for i in range(len(games))
-        ]
+        play = partial(_play_randomly, experiment, games, rounds, log)
+        played = threads.map(play, range(len(games)))
         precision = _precision(experiment, first, device)  # measured meanwhile
-        frames = np.concatenate([future.result() for future in played])
+        frames = np.concatenate(list(played))
     steps = rounds * sum(g.count for g in games)
     own, gym = experiment.games, is_gym(experiment.games.game)
     floor = floor_of(frames, planes(own), masks(own)) if gym else FLOOR
@@ -248,9 +246,9 @@ def _precision(experiment: Experiment, games: Games, device: torch.device) -> Pr
 def _play_randomly(
     experiment: Experiment,
     games: list[Games],
-    index: int,
     rounds: int,
     log: Callable[[str], None],
+    index: int,
 ) -> Frames:
     """Play ``rounds`` steps of random actions in an actor's games; return all frames [N, H, W].
 
