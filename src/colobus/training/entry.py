@@ -161,7 +161,12 @@ def train(
     gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
     experiment = presets.with_target(with_settings(begun.base, **wanted))
     if cores is not None:
-        experiment, cluster = _on_cores(experiment, cluster, begun.base, cores, gpu)
+        own = cluster.joined if isinstance(cluster, Cluster) else cluster  # or simulated hosts
+        workers = experiment.shape.workers
+        count = cores_of(str(cores), usable_cores(), workers, joined=bool(own))
+        experiment = for_cores(experiment, begun.base, count, gpu)
+        if isinstance(cluster, Cluster) and workers:
+            cluster = with_cpus(cluster, count)
     if resume is None:
         usual = (
             last_like(begun.name, experiment, begun.source)
@@ -278,22 +283,6 @@ def _again(new: _Begun, what: str | Experiment | None, make_env: MakeEnv | None)
     if found.config is not None:
         found.config.check_begun(new.folder, new.source)
     return replace(found, base=new.base) if isinstance(what, Experiment) else found
-
-
-def _on_cores(
-    experiment: Experiment,
-    cluster: Cluster | Hosts | None,
-    base: Experiment,
-    cores: int | Literal["all"],
-    gpu: bool,
-) -> tuple[Experiment, Cluster | Hosts | None]:
-    """Return settings, and those of the processes, that suit so many cores."""
-    own = cluster.joined if isinstance(cluster, Cluster) else cluster  # or simulated hosts
-    workers = experiment.shape.workers
-    count = cores_of(str(cores), usable_cores(), workers, joined=bool(own))
-    if isinstance(cluster, Cluster) and workers:
-        cluster = with_cpus(cluster, count)
-    return for_cores(experiment, base, count, gpu), cluster
 
 
 def with_settings(experiment: Experiment, **settings: Any) -> Experiment:

@@ -184,8 +184,9 @@ class RoleFactory:
         pace: Pace,
     ) -> None:
         """Add an actor that pulls from the sources and adds to the replay."""
-        experiment, games, make = self.experiment, self.games, self.make
+        experiment, games, start = self.experiment, self.games, self.start
         shape = experiment.shape
+        first = start.version._replace(number=start.origin.version)  # that of round 0
         self.graph.add(
             f"actor-{index}",
             "actor",
@@ -198,10 +199,10 @@ class RoleFactory:
                 shape.length,
                 experiment.seed,
                 pace,
-                self._first,
+                first if experiment.deterministic else None,
                 self._streams,
             ),
-            lambda seeds: make(experiment.games, seeds),
+            partial(self.make, experiment.games),
             part(
                 make_policy,
                 self.net,
@@ -237,14 +238,6 @@ class RoleFactory:
     def first_round(self) -> int:
         """The round that the learner of a trajectory queue begins with in a deterministic run."""
         return self.start.version.number - self.start.origin.version
-
-    @property
-    def _first(self) -> Version | None:
-        """The version of round 0 of a deterministic run."""
-        start = self.start
-        if not self.experiment.deterministic:
-            return None
-        return start.version._replace(number=start.origin.version)
 
     @property
     def _streams(self) -> int | None:

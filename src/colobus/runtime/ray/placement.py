@@ -342,8 +342,3 @@ class Processes:
                 for role in other.spec.roles
             }
             process.begin(self.incarnation, self._make_graph, elsewhere, self.deadline)
-
-    def redial(self, new: RemoteProcess) -> None:
-        """Tell all other processes where the roles of a replaced one are."""
-        for other in self.all:
-            other.redial(self.incarnation, new)

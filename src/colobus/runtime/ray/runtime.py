@@ -217,7 +217,8 @@ class Ray:
             after = process.heard - process.lost
             self.log(f"{process} is back, {after:.1f} s after it was last heard")
             self.tell_of("back", process, after=round(after, 3))
-            self.processes.redial(process)
+            for other in self.processes.all:
+                other.redial(self.processes.incarnation, process)
         process.lost, process.new = 0.0, False
 
     def _take_heartbeat(self, process: RemoteProcess, reference: Any) -> None:
