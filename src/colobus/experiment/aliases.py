@@ -7,13 +7,10 @@ import re
 from collections.abc import Callable, Collection
 from functools import cache
 
-Other = tuple[str, str]
-"""Our name or names for what others have, and what differs."""
-
 
 @cache
-def others(kind: str) -> dict[str, Other]:
-    """Return ours for each name in Stable-Baselines3, RLlib, CleanRL and others.
+def others(kind: str) -> dict[str, tuple[str, str]]:
+    """Return ours for each name in Stable-Baselines3, RLlib, CleanRL and others, and what differs.
 
     ``data/other_names.csv`` has a row for names that mean the same: those of settings with
     underscores, all in lower case, and flags and programs that are gone.

@@ -19,11 +19,11 @@ from shlex import quote
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from colobus.core.errors import ColobusError, nearest, program
 from colobus.core.files import Events
 from colobus.core.timing import passing
+from colobus.core.types import Doubles
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.parameters.server import ParameterServer
@@ -35,8 +35,6 @@ from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster, Hosts, group_processes
 from colobus.runtime.virtual import BETWEEN, Calls, Draw, Host, Virtual, World, placed
 from colobus.training.runtimes import Launcher, Log, Plan
-
-Quantiles = NDArray[np.float64]
 
 BY_GAMES = frozenset({"act", "emulate", "start games", "load parameters"})
 """Stages that take longer for an actor of more games; all others do for a larger batch."""
@@ -89,7 +87,7 @@ class Costs:
         """How often each was measured."""
         return 1 + max((int(point["repetition"]) for point in self.points), default=0)
 
-    def quantiles(self, stage: str, size: float, repetition: int | None = None) -> Quantiles:
+    def quantiles(self, stage: str, size: float, repetition: int | None = None) -> Doubles:
         """Return the quantiles of a stage's seconds at a size, of one repetition or of all."""
         by = "games" if stage in BY_GAMES else "datapoints"
         points = [

@@ -46,8 +46,6 @@ LOOKS, SECONDS_BETWEEN_LOOKS = 10, 0.2
 RETRY_SECONDS = 1.0
 """Between two tries to save at the end of a run whose disk fails."""
 
-Slice = tuple[Params, OptimizerState]
-
 
 @dataclass
 class LearnerSaver:
@@ -118,7 +116,7 @@ class SliceSaver:
         if len(whole) == len(slices) and len(versions) == 1 and max(versions) > self.saved:
             self._save(whole)
 
-    def _save(self, slices: Sequence[Slice]) -> None:
+    def _save(self, slices: Sequence[tuple[Params, OptimizerState]]) -> None:
         version = max(params.version for params, _ in slices)
         steps = self.tracker.steps_at(version.number)
         steps = self.tracker.status().steps if steps is None else steps

@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 import ray
 import torch
-from numpy.typing import NDArray
 
 from colobus.core.errors import ColobusError
-from colobus.core.types import Request
+from colobus.core.types import Doubles, Request
 from colobus.runtime.graph import Node, RoleGraph
 from colobus.runtime.groups import Cluster
 from colobus.runtime.ray.own_cluster import own_folder
@@ -351,7 +350,7 @@ def round_trips(
             calls = sum(threads.map(call, range(count)))
         return count * (time.monotonic() - began) / calls
 
-    def used(calls: int) -> NDArray[np.float64]:
+    def used(calls: int) -> Doubles:
         """Return the seconds of a core that both processes use in as many calls and pauses."""
         before = take(b""), time.process_time()
         for _ in range(calls):
