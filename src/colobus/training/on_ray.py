@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from colobus.core.checkpoint import is_there, list_checkpoints
 from colobus.core.errors import Closed, ColobusError, Lost, not_installed
@@ -24,9 +24,6 @@ from colobus.runtime.groups import Cluster, Hosts, Room, places
 from colobus.training.runtimes import Launcher, Log, Plan
 from colobus.training.saving import cut_lines
 from colobus.training.start import Start, begin_again
-
-if TYPE_CHECKING:
-    from colobus.runtime.ray.placement import Incarnation
 
 
 class OnRay(Launcher):

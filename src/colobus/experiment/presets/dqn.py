@@ -79,23 +79,6 @@ GENERAL = for_any_game(
 )
 """The recipe of a game without a preset (docs/recipe.md)."""
 
-IQN_GENERAL = Experiment(
-    games=GameSettings(life_loss_ends=True),
-    network=NetworkSettings(torso="pooled"),
-    algorithm=IQN(
-        n=3,
-        double=True,
-        target_every=500,
-        epsilon_steps=100_000,
-        lr=5e-4,
-        lr_end=5e-5,
-        anneal_steps=1_500_000,
-    ),
-    shape=Shape(actors=2, games=8, length=32),
-    replay=ReplaySettings(capacity=50_000, minimum=3_000, samples_per_insert=4.0),
-    stop=StopRule(steps=2_500_000),
-)
-
 SMALL_PQN = PQN(
     lam=0.9,
     minibatch=128,
@@ -215,7 +198,22 @@ PRESETS: dict[str, Experiment] = {
 FAMILIES: dict[str, Experiment] = {
     "gorila": PRESETS["gorila-breakout"],
     "dqn": GENERAL,
-    "iqn": IQN_GENERAL,
+    "iqn": Experiment(
+        games=GameSettings(life_loss_ends=True),
+        network=NetworkSettings(torso="pooled"),
+        algorithm=IQN(
+            n=3,
+            double=True,
+            target_every=500,
+            epsilon_steps=100_000,
+            lr=5e-4,
+            lr_end=5e-5,
+            anneal_steps=1_500_000,
+        ),
+        shape=Shape(actors=2, games=8, length=32),
+        replay=ReplaySettings(capacity=50_000, minimum=3_000, samples_per_insert=4.0),
+        stop=StopRule(steps=2_500_000),
+    ),
     "apex": for_any_game(APEX_PONG),
     "pqn": replace(
         PQN_PONG,
