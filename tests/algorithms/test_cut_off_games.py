@@ -23,6 +23,7 @@ from colobus.algorithms.iqn import IQN
 from colobus.algorithms.pqn import PQN
 from colobus.core.functions import MakeEnv, name_of
 from colobus.core.types import Episode, Trajectory
+from colobus.envs.api import GameSettings
 from colobus.envs.gym import GymGames
 from colobus.nets.network import Network, NetworkSettings, Scratch
 from colobus.nets.observations import Observations
@@ -71,7 +72,7 @@ def sent_in(
     """Return what an actor sends in `STEPS` steps, and the games that it tells of."""
     heads = {"policy": 2, "value": 1, "q": 2}
     net = net or make_net(NetworkSettings(torso="mlp", width=8, stack=1), (1, 1), heads)
-    games, rounds = GymGames(name_of(make), SEEDS), STEPS // length
+    games, rounds = GymGames(GameSettings(name_of(make)), SEEDS), STEPS // length
     sink = played(net, algorithm, lambda _: games, len(SEEDS), length, rounds)
     return sink.trajectories, sink.games
 

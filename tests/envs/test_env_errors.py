@@ -49,7 +49,7 @@ class Odd(gym_toys.Shaped):
 
 
 def play(make: Callable[..., Any], steps: int = 2) -> GymGames:
-    games = GymGames(name_of(make), np.array([1, 2]))
+    games = GymGames(GameSettings(name_of(make)), np.array([1, 2]))
     games.reset()
     for _ in range(steps):
         games.step(np.array([0, 1]))
@@ -310,7 +310,7 @@ def test_what_cannot_be_made_is_one_line() -> None:
         (old, r"returned OldEnv of gym, not a gymnasium Env; the old gym is not Gymnasium: wrap"),
     ):
         with pytest.raises(ColobusError, match=said):
-            fit(name_of(make))
+            fit(GameSettings(name_of(make)))
     with pytest.raises(ColobusError, match="was asked for 2 games and made 3"):
         play(too_many)
 
@@ -386,7 +386,7 @@ def test_an_atari_game_of_a_function_is_hinted_at() -> None:
 
     gymnasium.register_envs(ale_py)
     name = name_of(lambda: gymnasium.make("ALE/Pong-v5"))
-    assert fit(name).note == (
+    assert fit(GameSettings(name)).note == (
         f"{name}: is played as it is; ALE/Pong-v5 by name has Atari's preprocessing"
     )
 
@@ -396,7 +396,7 @@ SEEDS = np.array([11, 12, 13, 14])
 
 @contextmanager
 def opened(make: Callable[..., Any], processes: int) -> Iterator[GymGames]:
-    games = GymGames(name_of(make), SEEDS, processes=processes)
+    games = GymGames(GameSettings(name_of(make)), SEEDS, processes=processes)
     yield games
     games.close()
 

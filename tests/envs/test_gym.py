@@ -28,7 +28,7 @@ SEEDS: Ints = np.array([11, 12, 13])
 
 
 def games_of(make: MakeEnv, count: int = COUNT) -> GymGames:
-    return GymGames(name_of(make), SEEDS[:count])
+    return GymGames(GameSettings(name_of(make)), SEEDS[:count])
 
 
 def test_the_first_frames_are_those_of_the_seeds() -> None:
@@ -81,7 +81,8 @@ def picture_of(rendered: Any) -> Any:
         def render(self) -> Any:
             return rendered
 
-    games = GymGames(name_of(lambda render_mode=None: Drawn(render_mode)), SEEDS[:1], pictures=True)
+    drawn = GameSettings(name_of(lambda render_mode=None: Drawn(render_mode)))
+    games = GymGames(drawn, SEEDS[:1], pictures=True)
     games.reset()
     return games.picture()
 
@@ -104,7 +105,7 @@ VECTOR = spaces.Box(-1, 1, (2,))
 def test_names_of_environments() -> None:
     assert parse_game("CartPole-v1").game == "CartPole-v1"
     grid = "helpers.gym_toys:grid"
-    assert parse_game(grid) == (grid, None, fit(grid).note)
+    assert parse_game(grid) == (grid, None, fit(GameSettings(grid)).note)
     for name, said in (
         ("CartPol-v1", "unknown game 'CartPol-v1': nearest known: CartPole-v1"),
         ("no_such_module:Maze-v0", "no module named 'no_such_module'; install the package"),
@@ -123,12 +124,12 @@ def test_names_of_environments() -> None:
 
 def test_an_environment_without_pictures_says_so() -> None:
     with pytest.raises(NoPictures, match="let its function take render_mode"):
-        GymGames(name_of(gym_toys.silent_walk), SEEDS[:1], pictures=True)
+        GymGames(GameSettings(name_of(gym_toys.silent_walk)), SEEDS[:1], pictures=True)
     blind = stand_in(lambda: gym_toys.Shaped(VECTOR))
     gymnasium.register("Blind-v0", blind)
     with pytest.raises(NoPictures, match=r"no render mode rgb_array \(none\)"):
-        GymGames("Blind-v0", SEEDS[:1], pictures=True)
-    games = GymGames(name_of(gym_toys.walk), SEEDS[:1], pictures=True)
+        GymGames(GameSettings("Blind-v0"), SEEDS[:1], pictures=True)
+    games = GymGames(GameSettings(name_of(gym_toys.walk)), SEEDS[:1], pictures=True)
     games.reset()
     games.step(np.array([1]))
     assert (games.picture()[0, :3, 0].tolist(), games.rate) == ([200, 0, 0], 10)
@@ -162,7 +163,7 @@ def test_frames_of_gymnasiums_wrappers_equal_ours_for_the_same_actions() -> None
 @pytest.mark.parametrize("name", ["doors_by_key", "doors_by_info", "many_doors"])
 def test_frames_end_with_the_mask_of_actions(name: str) -> None:
     """Rooms 0 and 1 have the doors 0 and 2, then 1 and 3; a game of ten doors begins anew."""
-    games = GymGames(f"helpers.gym_toys:{name}", np.array([1, 2]))
+    games = GymGames(GameSettings(f"helpers.gym_toys:{name}"), np.array([1, 2]))
     assert (games.actions, games.frame_shape) == (4, (1, 5))
     frames = games.reset()
     assert frames[:, 0].tolist() == [[0.0, 1.0, 0.0, 1.0, 0.0]] * 2
@@ -188,7 +189,7 @@ def test_a_mask_is_of_its_step_alone_in_a_vector_too() -> None:
 
     kinds: tuple[Any, ...] = (Sometimes, vector)
     for make in kinds:
-        games = GymGames(name_of(make), np.array([1, 2]))
+        games = GymGames(GameSettings(name_of(make)), np.array([1, 2]))
         assert games.reset()[:, 0, -2:].tolist() == [[1, 0]] * 2
         assert games.step(np.zeros(2, np.int64)).frames[:, 0, -2:].tolist() == [[1, 1]] * 2
 
@@ -205,7 +206,7 @@ def test_environments_that_somebody_has_registered_come_before_games() -> None:
 
 
 def test_a_picture_ends_with_rows_of_its_mask() -> None:
-    games = GymGames("helpers.gym_toys:doors_in_pictures", np.array([1]))
+    games = GymGames(GameSettings("helpers.gym_toys:doors_in_pictures"), np.array([1]))
     assert games.frame_shape == (2 * 6 + 1, 6)
     games.reset()
     frame = games.step(np.array([2])).frames[0]

@@ -255,7 +255,7 @@ def test_a_picture_and_a_direction_are_played() -> None:
     """In training and where an agent plays afterwards."""
     name = name_of(gym_toys.grid)
     settings = GameSettings(game=name)
-    assert fit(name).note == (
+    assert fit(settings).note == (
         f"{name}: the agent observes 'direction', 'image'; numbers are 4 further planes of the "
         "picture"
     )
@@ -263,7 +263,7 @@ def test_a_picture_and_a_direction_are_played() -> None:
     assert (frame_shape(settings), planes(settings)) == ((49, 6), 7)
     assert action_names(settings) == ("0", "1", "2")
     env, played = gym_toys.grid(), make_env(settings, 1)
-    games = GymGames(name, np.array([11, 12]))
+    games = GymGames(settings, np.array([11, 12]))
     for seed, frame in zip((11, 12), games.reset(), strict=True):
         seen = env.reset(seed=seed)[0]
         apart = frame.reshape(7, 7, 6)
@@ -285,7 +285,8 @@ def test_frames_do_not_change_with_the_environment() -> None:
             self.own += 1.0
             return self.own
 
-    games = GymGames(name_of(lambda: Counts(spaces.Box(0, 9, (2,)))), np.array([1]))
+    settings = GameSettings(name_of(lambda: Counts(spaces.Box(0, 9, (2,)))))
+    games = GymGames(settings, np.array([1]))
     frames = [games.reset(), *(games.step(np.array([0])).frames for _ in range(2))]
     assert [frame[0, 0, 0] - frames[0][0, 0, 0] for frame in frames] == [0, 1, 2]
 

@@ -33,15 +33,13 @@ from colobus.envs.actions import MASK
 from colobus.envs.api import GameSettings, Step
 from colobus.envs.single import (
     AT_ONCE,
-    Game,
+    FittedEnv,
     check_apart,
     check_render_mode,
     fit,
     make,
-    open_env,
     parameters,
     playing,
-    settings_of,
 )
 
 RATE = 30
@@ -57,14 +55,9 @@ class Beginning(gymnasium.Wrapper[Any, Any, Any, Any]):
     So a vector that begins games in the next step does so after those that are cut off.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], name: str) -> None:
-        super().__init__(env)
-        self._name = name
-
-    @classmethod
-    def made(cls, settings: GameSettings, render_mode: str | None) -> Beginning:
-        """Return such an environment; raises what `open_env` does."""
-        return cls(open_env(settings, render_mode, infos=False), settings.game)
+    def __init__(self, settings: GameSettings, render_mode: str | None) -> None:
+        super().__init__(FittedEnv(settings, render_mode, infos=False))
+        self._name = settings.game
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Start a game."""
@@ -85,7 +78,7 @@ class GymGames:
     """A vector environment of Gymnasium as games, one for each seed.
 
     Args:
-        game: the environment.
+        settings: of the environment.
         seeds: int64[B], one for each game.
         pictures: whether `picture` will be called; the environment is then made for it.
         processes: in which the games step (0: in the thread that steps them); their number divides
@@ -95,8 +88,9 @@ class GymGames:
         ColobusError: if the environment does not fit, or has no pictures and they are wanted.
     """
 
-    def __init__(self, game: Game, seeds: Ints, pictures: bool = False, processes: int = 0) -> None:
-        settings = settings_of(game)
+    def __init__(
+        self, settings: GameSettings, seeds: Ints, pictures: bool = False, processes: int = 0
+    ) -> None:
         name = self._name = settings.game
         self._fit, self.count = fit(settings), len(seeds)
         self.actions = self._fit.actions
@@ -109,7 +103,7 @@ class GymGames:
         if self._vector:
             self._envs: VectorEnv[Any, Any, Any] = make(settings, self.count, mode)
         else:
-            made = partial(Beginning.made, settings, mode)
+            made = partial(Beginning, settings, mode)
             if processes:
                 from colobus.envs.processes import InProcesses
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from colobus.core.errors import ColobusError, nearest
-from colobus.core.functions import is_function, is_gymnasium
+from colobus.core.functions import find_environment, import_module, is_function, is_gymnasium
 from colobus.core.types import Ints, State
 from colobus.envs.api import Games, GameSettings
 from colobus.envs.catch import AGENTS, CatchGames, CatchPairGames
@@ -245,9 +245,14 @@ def is_known(game: str) -> bool:
         return True
     if not is_gymnasium(game):
         return False
-    from colobus.envs import single  # imported for such names only
+    if find_environment(game) is not None:
+        return True
+    import gymnasium  # for such names only
 
-    return single.is_known(game)
+    module, _, own = game.rpartition(":")
+    if module:
+        import_module(module, game)
+    return own in gymnasium.registry
 
 
 def parse_game(name: str, given: GameSettings = ANY) -> GameName:
@@ -302,9 +307,10 @@ def near_environments(name: str) -> list[str]:
     """
     if not is_gymnasium(name):
         return []
-    from colobus.envs.single import known_names
+    import gymnasium  # for such names only
 
     for package, begins in PACKAGES.items():
         if name.startswith(begins):
             return [f"{package}:{name}"]
-    return difflib.get_close_matches(name.rpartition(":")[2], known_names(), cutoff=0.75)
+    known = [each for each, spec in gymnasium.registry.items() if "ale_py" not in str(spec)]
+    return difflib.get_close_matches(name.rpartition(":")[2], known, cutoff=0.75)

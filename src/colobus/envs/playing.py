@@ -43,9 +43,9 @@ def make_env(
             raise ColobusError(f"{settings.game} cannot be shown: it has no render modes")
         env: Env = OneGame(settings)
     elif is_gym(settings.game):
-        from colobus.envs.single import fit, open_env
+        from colobus.envs.single import FittedEnv, fit
 
-        env, fits = open_env(settings, render_mode, infos), fit(settings)
+        env, fits = FittedEnv(settings, render_mode, infos), fit(settings)
         if fits.vector and stack == 1:
             space = spaces.Box(-np.inf, np.inf, fits.frame_shape[1:], np.float32)
             return TransformObservation(env, lambda seen: seen[0].astype(np.float32), space)

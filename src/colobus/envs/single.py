@@ -32,28 +32,18 @@ Env = gymnasium.Env[Any, Any]
 AT_ONCE = "colobus: terminated, and begun anew"
 """In the infos of `colobus.envs.gym.Beginning`."""
 
-Game = str | GameSettings
-"""An environment by its name, or with settings that say more."""
-
-_fits: dict[GameSettings, tuple[MakeEnv | None, Fit]] = {}  # with the function that they are of
+_fits: dict[tuple[Any, ...], tuple[MakeEnv | None, Fit]] = {}  # with the function that they are of
 
 
-def settings_of(game: Game) -> GameSettings:
-    """Return the settings that say which environment is made, and what is seen of it."""
-    if isinstance(game, str):
-        return GameSettings(game=game)
-    return GameSettings(game=game.game, observe=game.observe, env_kwargs=game.env_kwargs)
-
-
-def fit(game: Game) -> Fit:
+def fit(settings: GameSettings) -> Fit:
     """Return how an environment fits. The first call makes it once, to look at its spaces.
 
     Raises:
         ColobusError: if there is no such environment, it cannot be made, or it does not fit.
     """
-    settings = settings_of(game)
     name, function = settings.game, find_environment(settings.game)
-    known = _fits.get(settings)
+    key = (name, settings.observe, settings.env_kwargs)  # what is made, and what is seen of it
+    known = _fits.get(key)
     if known is None or known[0] is not function:
         env = make(settings, 1, None)
         one = "single_" if isinstance(env, VectorEnv) else ""
@@ -69,67 +59,35 @@ def fit(game: Game) -> Fit:
         limited = isinstance(env, gymnasium.Env) and env.has_wrapper_attr("_max_episode_steps")
         found = found._replace(limited=limited or bool(env.spec and env.spec.max_episode_steps))
         close(env)
-        known = _fits[settings] = (function, found)
+        known = _fits[key] = (function, found)
     return known[1]
 
 
-def is_known(name: str) -> bool:
-    """Return whether Gymnasium has an environment of this name, or a module such a function.
-
-    Raises:
-        ColobusError: if the name has a module that cannot be imported or has no such function.
-    """
-    if find_environment(name) is not None:
-        return True
-    module, _, own = name.rpartition(":")
-    if module:
-        import_module(module, name)
-    return own in gymnasium.registry
-
-
-def known_names() -> list[str]:
-    """Return the environments of Gymnasium's registry, without those of the Atari emulator."""
-    return [name for name, spec in gymnasium.registry.items() if "ale_py" not in str(spec)]
-
-
-def open_env(game: Game, render_mode: str | None = None, infos: bool = True) -> Env:
-    """Return one environment that shows frames [H, W] and whose first action is 0.
+class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """One environment that shows frames [H, W], takes actions from 0, and checks what it returns.
 
     Args:
-        game: the environment.
+        settings: of the environment.
         render_mode: such as "human".
-        infos: whether it gives its infos, or only masks of actions.
+        infos: whether it gives its infos, or only masks of actions. Vectors join the infos of all
+            games, which fails where they differ from step to step.
 
     Raises:
         ColobusError: if it cannot be made, does not fit, or has no such render mode.
     """
-    settings = settings_of(game)
-    fits = fit(settings)
-    if render_mode is not None:
-        check_render_mode(settings, render_mode)
-    env = make(settings, 1, render_mode)
-    if isinstance(env, VectorEnv):
-        raise ColobusError(f"environment {settings.game!r}: its function makes vectors only")
-    return FittedEnv(env, fits, infos)
 
-
-class FittedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Shows the frames of an environment, takes actions from 0, and checks what it returns.
-
-    Args:
-        env: the environment.
-        fits: how it fits.
-        infos: whether to give its infos. Vectors join those of all games, which fails where they
-            differ from step to step.
-    """
-
-    def __init__(self, env: Env, fits: Fit, infos: bool = True) -> None:
+    def __init__(self, settings: GameSettings, render_mode: str | None, infos: bool) -> None:
+        self._fit, self._infos = fit(settings), infos
+        if render_mode is not None:
+            check_render_mode(settings, render_mode)
+        env = make(settings, 1, render_mode)
+        if isinstance(env, VectorEnv):
+            raise ColobusError(f"environment {settings.game!r}: its function makes vectors only")
         super().__init__(env)
-        self._fit, self._infos = fits, infos
         self._looked = False  # whether the first observation is within its space
         self.metadata = env.metadata or {}
-        self.observation_space = fits.space
-        self.action_space = spaces.Discrete(fits.actions)
+        self.observation_space = self._fit.space
+        self.action_space = spaces.Discrete(self._fit.actions)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Frames, Any]:
         """Start a game."""
