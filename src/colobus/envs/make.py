@@ -31,7 +31,7 @@ MakeGames = Callable[[GameSettings, Ints], Games]
 
 
 class Environment(NamedTuple):
-    """An environment that is neither an Atari game nor one of Gymnasium. Its frames are grey."""
+    """An environment that is not one of Gymnasium; the frames of `ENVIRONMENTS` are grey."""
 
     make: MakeGames
     action_names: tuple[str, ...]
@@ -128,27 +128,22 @@ def resume_games(settings: GameSettings, state: State) -> Games:
 
 def frame_shape(settings: GameSettings) -> tuple[int, int]:
     """Return the height (of all planes together) and width of a game's frames."""
-    if known := _known(settings):
-        return known.frame_shape
-    return planes(settings) * settings.size, settings.size
+    return _known(settings).frame_shape
 
 
 def masks(settings: GameSettings) -> int:
     """Return the actions of the mask at the end of each frame; 0: a game's frames have none."""
-    known = _known(settings)
-    return 0 if known is None else known.masks
+    return _known(settings).masks
 
 
 def frame_type(settings: GameSettings) -> np.dtype[Any]:
     """Return the type of a game's frames: uint8, or float32 of most vectors."""
-    known = _known(settings)
-    return np.dtype(np.uint8 if known is None else known.frame_type)
+    return np.dtype(_known(settings).frame_type)
 
 
 def seen_shape(settings: GameSettings) -> tuple[int, int]:
     """Return the shape of a game's frames without their masks."""
-    known = _known(settings)
-    return known.seen_shape if known else frame_shape(settings)
+    return _known(settings).seen_shape
 
 
 def agents(settings: GameSettings) -> int:
@@ -159,25 +154,23 @@ def agents(settings: GameSettings) -> int:
 
 def planes(settings: GameSettings) -> int:
     """Return the planes of a game's frames, such as 3 for an Atari game in colour."""
-    if known := _known(settings):
-        return known.planes
-    return 3 if settings.colour else 1
+    return _known(settings).planes
 
 
 def action_names(settings: GameSettings) -> tuple[str, ...]:
     """Return the names of a game's actions, in the order of their indices."""
-    if known := _known(settings):
-        return known.action_names
-    return _atari_actions(settings.game, settings.full_actions)
+    return _known(settings).action_names or _atari_actions(settings.game, settings.full_actions)
 
 
-def _known(settings: GameSettings) -> Environment | Fit | None:
-    """Return what describes an environment; None for an Atari game."""
-    if is_gymnasium(settings.game) and settings.game not in ENVIRONMENTS:
+def _known(settings: GameSettings) -> Environment | Fit:
+    """Return what describes an environment; of an Atari game all but its actions."""
+    if is_gym(settings.game):
         from colobus.envs.single import fit
 
         return fit(settings)
-    return ENVIRONMENTS.get(settings.game)
+    count = 3 if settings.colour else 1
+    shape = (count * settings.size, settings.size)
+    return ENVIRONMENTS.get(settings.game, Environment(make_games, (), shape, planes=count))
 
 
 @cache
