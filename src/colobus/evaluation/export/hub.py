@@ -62,12 +62,14 @@ def model_card(
         film: whether there is a film beside the card.
     """
     game, algorithm = config.experiment.games.game, algorithm_name(config.experiment)
+    seconds = agent.checkpoint.counters.get("seconds")
+    learned_in = f", in {seconds / 60:.1f} minutes" if isinstance(seconds, float) else ""
     parts = [
         metadata_of(game, algorithm, evaluation),
         f"# {plain(game)}, learned by {algorithm.upper()}",
         f"This agent plays {plain(game)}. It was trained for {agent.checkpoint.steps:,} steps "
         f"(decisions) with Colobus {plain(str(config.about.get('colobus', __version__)))}"
-        f"{_learned_in(agent)}.",
+        f"{learned_in}.",
     ]
     if film:
         parts.append(f"[A film of the agent]({FILM})")
@@ -75,11 +77,6 @@ def model_card(
     parts += ["## Files", _files(weights, evaluation, film)]
     parts += ["## Settings", _settings(config), "## Trained on", _machine(config)]
     return "\n\n".join(parts) + "\n"
-
-
-def _learned_in(agent: Agent) -> str:
-    seconds = agent.checkpoint.counters.get("seconds")
-    return f", in {seconds / 60:.1f} minutes" if isinstance(seconds, float) else ""
 
 
 def metadata_of(game: str, algorithm: str, evaluation: Evaluation | None) -> str:
@@ -228,7 +225,11 @@ def export_folder(
         evaluation: Evaluation | None = None
         film: Film | None = None
         if protocol:
-            evaluation = _evaluate(player, temporary, protocol, episodes, say(EVALUATING))
+            evaluation = evaluate(player, protocol, episodes, progress=say(EVALUATING))
+            if evaluation.interrupted:
+                raise KeyboardInterrupt
+            text = json.dumps(evaluation.as_dict(), indent=1) + "\n"
+            (temporary / EVALUATION).write_text(text, encoding="utf-8")
         if film_seconds:
             with suppress(NoPictures):
                 film = record(player, temporary / FILM, film_seconds, progress=say(FILMING))
@@ -243,19 +244,3 @@ def export_folder(
         shutil.rmtree(temporary, ignore_errors=True)
     size = sum(file.stat().st_size for file in folder.iterdir())
     return Exported(folder, size, evaluation, film)
-
-
-def _evaluate(
-    agent: Agent, folder: Path, protocol: str, episodes: int | None, progress: Progress
-) -> Evaluation:
-    """Play the games of a protocol and write their scores.
-
-    Raises:
-        KeyboardInterrupt: if Ctrl-C ended it.
-    """
-    found = evaluate(agent, protocol, episodes, progress=progress)
-    if found.interrupted:
-        raise KeyboardInterrupt
-    text = json.dumps(found.as_dict(), indent=1) + "\n"
-    (folder / EVALUATION).write_text(text, encoding="utf-8")
-    return found
