@@ -86,7 +86,17 @@ def evaluate(
     several = agents(settings)
     episodes = -(-wanted // several) * several
     end = math.inf if minutes is None else time.monotonic() + 60.0 * minutes
-    players = _make_players(agent, chosen, settings, policy, episodes, seed, starts, end)
+    quotas = share_out(episodes // several, SIDE_BY_SIDE)
+    seeds = game_seeds(seed, "evaluation", len(quotas))
+    players: list[_Player] = []
+    threads = min(THREADS, len(quotas))
+    for i in range(threads):
+        every = (agent, settings, policy, generator(seed, "evaluation actions", i), end)
+        if starts:
+            players.append(_StartStatePlayer(*every, starts, range(i, episodes, threads)))
+        else:
+            own = (seeds[i::threads], quotas[i::threads])
+            players.append(_VectorPlayer(*every, *own, chosen.stuck))
     _play(players, episodes, progress)
     results = sorted(result for player in players for result in player.results)
     return Evaluation(
@@ -127,31 +137,6 @@ def _number_of_games(protocol: Protocol, episodes: int | None, starts: StartStat
             f"episodes {episodes}: must be a whole number, at least 1; leave it out for the default"
         )
     return int(episodes)
-
-
-def _make_players(
-    agent: Agent,
-    protocol: Protocol,
-    settings: GameSettings,
-    policy: PolicyName,
-    episodes: int,
-    seed: int,
-    starts: StartStates | None,
-    end: float,
-) -> list[_Player]:
-    """Return a player for each thread."""
-    quotas = share_out(episodes // agents(settings), SIDE_BY_SIDE)
-    seeds = game_seeds(seed, "evaluation", len(quotas))
-    players: list[_Player] = []
-    threads = min(THREADS, len(quotas))
-    for i in range(threads):
-        every = (agent, settings, policy, generator(seed, "evaluation actions", i), end)
-        if starts:
-            players.append(_StartStatePlayer(*every, starts, range(i, episodes, threads)))
-        else:
-            own = (seeds[i::threads], quotas[i::threads])
-            players.append(_VectorPlayer(*every, *own, protocol.stuck))
-    return players
 
 
 def share_out(episodes: int, at_most: int) -> Ints:
