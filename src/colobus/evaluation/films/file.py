@@ -83,12 +83,12 @@ def filming(out: Path, rate: int) -> Iterator[FilmFile]:
     """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            torch_threads(1),  # one small picture at a time: more only wait for each other
-            whole_file(out) as temporary,
-            FilmFile(temporary, out.suffix.lower(), rate) as film,
-        ):
-            yield film
+        # one small picture at a time: more threads only wait for each other
+        with torch_threads(1), whole_file(out) as temporary:
+            film = FilmFile(temporary, out.suffix.lower(), rate)
+            with film.container:
+                yield film
+                film.container.mux(film.stream.encode())
     except (OSError, av.FFmpegError) as error:
         raise ColobusError(
             f"cannot write {out}: {error.strerror or error}; name another file or make room"
@@ -110,23 +110,15 @@ class FilmFile:
         self._every = max(rate // self._form.rate, 1)
         self._rate = rate // self._every
         # absolute and with a protocol: FFmpeg takes 12:30/film.mp4 and tcp://x for addresses
-        self._container = av.open(f"file:{path.absolute()}", "w", format=suffix[1:])
+        self.container = av.open(f"file:{path.absolute()}", "w", format=suffix[1:])
         codec, options = self._form.codec, self._form.options
-        stream = self._container.add_stream(codec, rate=self._rate, options=options)
+        stream = self.container.add_stream(codec, rate=self._rate, options=options)
         assert isinstance(stream, av.VideoStream)
-        self._stream = stream
-        self._stream.pix_fmt = self._form.pixels
-        self._colours = _Colours()
-
-    def __enter__(self) -> FilmFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                self._container.mux(self._stream.encode())
-        finally:
-            self._container.close()
+        self.stream = stream
+        self.stream.pix_fmt = self._form.pixels
+        # of the film exactly: an Atari has 128 colours, a GIF may have 256
+        self._numbers: dict[int, int] = {}
+        self._palette: Bytes = np.full((256, 4), 255, dtype=np.uint8)  # alpha, red, green, blue
 
     def show(self, picture: Bytes, zoom: tuple[int, int] = (1, 1), exact: bool = True) -> None:
         """Write a picture, or leave it out.
@@ -142,16 +134,28 @@ class FilmFile:
         if rest:
             return
         if self._form.pixels == "pal8":
-            numbers, palette = self._colours.of(picture if exact else rounded(picture))
-            pair: Any = (_enlarged(numbers, zoom), palette)  # PyAV's types leave this form out
+            numbers = self._numbered(picture if exact else rounded(picture))
+            # PyAV's types leave this form out
+            pair: Any = (_enlarged(numbers, zoom), self._palette)
             frame = av.VideoFrame.from_ndarray(pair, format="pal8")
         else:
             frame = av.VideoFrame.from_ndarray(_enlarged(picture, zoom), format="rgb24")
         if number == 0:
-            self._stream.width, self._stream.height = frame.width, frame.height
+            self.stream.width, self.stream.height = frame.width, frame.height
         frame.pts = number
         frame.time_base = Fraction(1, self._rate)
-        self._container.mux(self._stream.encode(frame))
+        self.container.mux(self.stream.encode(frame))
+
+    def _numbered(self, picture: Bytes) -> Bytes:
+        """Return a picture's colour numbers uint8[H, W]; the palette gets those that are new."""
+        packed: Ints = picture.astype(np.int64) @ np.array([65536, 256, 1])
+        colours, places = np.unique(packed, return_inverse=True)
+        for colour in colours.tolist():
+            if colour not in self._numbers:
+                number = self._numbers[colour] = len(self._numbers)
+                self._palette[number, 1:] = colour >> 16, colour >> 8 & 255, colour & 255
+        numbers = np.array([self._numbers[colour] for colour in colours.tolist()], dtype=np.uint8)
+        return numbers[places].reshape(picture.shape[:2])
 
 
 def _enlarged(picture: Bytes, zoom: tuple[int, int]) -> Bytes:
@@ -165,22 +169,3 @@ def rounded(picture: Bytes) -> Bytes:
     """Return a picture with at most six values of red, green and blue each: 216 colours."""
     values: Ints = (picture.astype(np.int64) + 25) // 51 * 51
     return values.astype(np.uint8)
-
-
-class _Colours:
-    """The colours of a film, exactly: an Atari has 128, a GIF may have 256."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}
-        self._palette: Bytes = np.full((256, 4), 255, dtype=np.uint8)  # alpha, red, green, blue
-
-    def of(self, picture: Bytes) -> tuple[Bytes, Bytes]:
-        """Return colour numbers uint8[H, W] and the palette uint8[256, 4] of a picture."""
-        packed: Ints = picture.astype(np.int64) @ np.array([65536, 256, 1])
-        colours, places = np.unique(packed, return_inverse=True)
-        for colour in colours.tolist():
-            if colour not in self._numbers:
-                number = self._numbers[colour] = len(self._numbers)
-                self._palette[number, 1:] = colour >> 16, colour >> 8 & 255, colour & 255
-        numbers = np.array([self._numbers[colour] for colour in colours.tolist()], dtype=np.uint8)
-        return numbers[places].reshape(picture.shape[:2]), self._palette
