@@ -24,25 +24,15 @@ Name = Callable[[str], str]
 """Returns how a message names a setting, such as its flag; takes ``name`` or ``group.name``."""
 
 
+@dataclasses.dataclass(frozen=True)
 class Range(annotated_types.GroupedMetadata):
-    """The allowed values of a number; infinity and NaN never are.
+    """The allowed values of a number; infinity and NaN never are."""
 
-    Args:
-        low: least value.
-        high: greatest value.
-        above: limit that is not itself allowed, instead of ``low``.
-        below: likewise, instead of ``high``.
-    """
-
-    def __init__(
-        self,
-        low: float | None = None,
-        high: float | None = None,
-        *,
-        above: float | None = None,
-        below: float | None = None,
-    ) -> None:
-        self.low, self.high, self.above, self.below = low, high, above, below
+    low: float | None = None  # least value
+    high: float | None = None  # greatest value
+    _: dataclasses.KW_ONLY
+    above: float | None = None  # limit that is not itself allowed, instead of ``low``
+    below: float | None = None  # likewise, instead of ``high``
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the constraints that pydantic knows; that of all numbers comes first."""
