@@ -11,6 +11,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -186,21 +187,17 @@ LARGEST = 1e30
 """A number above this is no step, second or score."""
 
 
+@dataclass(frozen=True)
 class Events:
-    """Appends one line of JSON for each event, with the seconds since the run began.
+    """Appends one line of JSON for each event, with the seconds since the run began."""
 
-    Args:
-        path: of the file.
-        began: `time.monotonic` at the beginning.
-    """
-
-    def __init__(self, path: Path, began: float) -> None:
-        self._path, self._began = path, began
+    path: Path  # of the file
+    began: float  # `time.monotonic` at the beginning
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Append an event. A failure to write is ignored here: the tracker reports a full disk."""
-        line = json.dumps({"seconds": round(now() - self._began, 3), **event})
-        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+        line = json.dumps({"seconds": round(now() - self.began, 3), **event})
+        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
 
@@ -257,8 +254,9 @@ def _take(path: Path, what: str, log: Callable[[str], None]) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        if _is_at(path, descriptor):
-            break
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                break
         os.close(descriptor)  # the holder before has deleted it: it is the lock no longer
     with contextlib.suppress(OSError):  # on a full disk the holder stays without a name
         os.ftruncate(descriptor, 0)
@@ -285,10 +283,3 @@ def _lock(descriptor: int, what: str, log: Callable[[str], None]) -> None:
         if error.errno not in UNSUPPORTED:
             raise
         log(f"{what}: its file system has no locks ({error.strerror}); {ALONE}")
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether an open file is still the one at ``path``."""
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    return False
