@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -46,20 +45,16 @@ class Column:
         return f"{self.kind}, {self.limit // 3600} min" if self.limit else self.kind
 
 
-def rows_of(file: str) -> list[dict[str, str]]:
-    """Return the rows of a table of this package's data."""
+def rows_of(file: str) -> list[dict[str, Any]]:
+    """Return the rows of a table of this package's data; all values are texts."""
     text = resources.files("colobus").joinpath("data", file).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
-def _columns() -> Iterator[Column]:
-    for row in rows_of("atari_columns.csv"):
-        kind: Any = row["kind"]  # one of `Kind`, as the tests check
-        limit = int(row["limit"]) if row["limit"] else None
-        yield Column(row["name"], row["label"], kind, limit, row["frames"], row["source"])
-
-
-COLUMNS = tuple(_columns())
+COLUMNS = tuple(
+    Column(**row | {"limit": int(row["limit"]) if row["limit"] else None})
+    for row in rows_of("atari_columns.csv")  # each kind is one of `Kind`, as the tests check
+)
 """The columns that `compare` shows, in this order; ``data/atari_columns.csv`` has them."""
 
 

@@ -353,17 +353,11 @@ def _parse(data: bytes, settings: GameSettings) -> StartStates:
 
 def _check_about(about: dict[str, Any], settings: GameSettings) -> None:
     """Raise ColobusError if start states are of another game or emulator, or not of a player."""
-    own = _emulator(settings)
-    for name, what in (
-        ("format", "format"),
-        ("game", "game"),
-        ("frame_skip", "frame skip"),
-        ("ale_py", "ale-py"),
-        ("rom", "ROM, sha256"),
-    ):
+    words = {"frame_skip": "frame skip", "ale_py": "ale-py", "rom": "ROM, sha256"}
+    for name, own in _emulator(settings).items():
         theirs = about.get(name, 1 if name == "format" else None)
-        if theirs != own[name]:
-            raise ColobusError(f"{what} is {str(theirs)[:80]}, want {own[name]}")
+        if theirs != own:
+            raise ColobusError(f"{words.get(name, name)} is {str(theirs)[:80]}, want {own}")
     read(Maker, about.get("made_by"), lambda name: f"made_by.{name}", "made_by")
 
 
