@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,16 +78,14 @@ class Sidecar:
 
     def __post_init__(self) -> None:
         self._folder = self.run / CHECKPOINTS
-        self._jobs: list[_Job] = []
-        if self.evaluate:
-            self._jobs.append(_EvaluationJob(self.run, self.evaluate_minutes))
-        if self.record:
-            self._jobs.append(_FilmJob(self.run, self.record_seconds))
         self._seen: set[str] = set()
         self._listed_at = 0.0
         self._damaged: set[tuple[str, int]] = set()
-        done = [path.name for path in list_checkpoints(self._folder) if self._is_done(path)]
-        self._last = max(done, default="")
+        self._last = ""  # name of the newest that is done
+        for path in list_checkpoints(self._folder):
+            with suppress(ColobusError):
+                if not self._todo(path):
+                    self._last = path.name
 
     def work(self) -> None:
         """Do each checkpoint that is next until the run is over."""
@@ -129,31 +128,62 @@ class Sidecar:
         stamps = [(path.name, _completed_at(path)) for path in by_age(self._folder)]
         return any(stamp and (name, stamp) not in self._damaged for name, stamp in stamps)
 
-    def _do(self, todo: Sequence[_Job], agent: Agent, name: str) -> None:
+    def _do(self, todo: Sequence[str], agent: Agent, name: str) -> None:
         """Do the jobs of a checkpoint and report them."""
         about = {"steps": agent.checkpoint.steps, "version": agent.checkpoint.version.number}
         skipped = sum(self._last < seen < name for seen in self._seen)
-        for job in todo:
+        for kind in todo:
             self._check_run()
-            found, file = job.do(agent, self._check_run)
-            self.say({"kind": job.kind, **about, **found, "skipped": skipped, "file": str(file)})
+            found, file = self._film(agent) if kind == "film" else self._evaluation(agent)
+            self.say({"kind": kind, **about, **found, "skipped": skipped, "file": str(file)})
         self._last = name
         self._seen = {seen for seen in self._seen if seen > name}
 
-    def _todo(self, path: Path) -> list[_Job]:
-        """Return the jobs of a checkpoint that have no file yet.
+    def _todo(self, path: Path) -> list[str]:
+        """Return the jobs of a checkpoint, "evaluation" and "film", that have no file yet.
 
         Raises:
             ColobusError: if the checkpoint's JSON is gone or cannot be read.
         """
+        todo: list[str] = []
         steps = read_about(path).steps
-        return [job for job in self._jobs if not job.is_done(steps)]
+        own = (PROTOCOL.name, str(PROTOCOL.policy), PROTOCOL.episodes, SEED)
+        if self.evaluate and not has_evaluation(self.run, steps, *own):
+            todo.append("evaluation")
+        if self.record and not film_file(self.run, steps).exists():
+            todo.append("film")
+        return todo
 
-    def _is_done(self, path: Path) -> bool:
-        try:
-            return not self._todo(path)
-        except ColobusError:
-            return False
+    def _evaluation(self, agent: Agent) -> tuple[dict[str, Any], Path]:
+        """Play the protocol's games and save them; return their results and the file."""
+        evaluation = play_games(
+            agent,
+            PROTOCOL.name,
+            seed=SEED,
+            progress=lambda _done, _all: self._check_run(),
+            minutes=self.evaluate_minutes or None,
+        )
+        if evaluation.interrupted:
+            raise RunEnded
+        file = evaluation.save(self.run)
+        if not is_there(file_of(self._folder, agent.checkpoint.version.number)):
+            write_checkpoint(self._folder, agent.checkpoint)  # deleted, and may be the best
+        names = ("mean", "max", "standard_error")
+        found = {name: getattr(evaluation, name) for name in names}
+        return found | {"games": len(evaluation.games), "asked": evaluation.episodes}, file
+
+    def _film(self, agent: Agent) -> tuple[dict[str, Any], Path]:
+        """Film games; return their results and the file."""
+        film = film_games(
+            agent,
+            film_file(self.run, agent.checkpoint.steps),
+            self.record_seconds,
+            policy=PROTOCOL.policy,
+            progress=lambda _done, _all: self._check_run(),
+            several=True,
+            stuck=PROTOCOL.stuck,
+        )
+        return {"score": film.score, "games": film.games, "seconds": film.seconds}, film.path
 
     def _list_checkpoints(self) -> None:
         """Remember the present checkpoints."""
@@ -180,63 +210,3 @@ def _completed_at(path: Path) -> int | None:
         return path.with_suffix(".json").stat().st_mtime_ns
     except FileNotFoundError:
         return None
-
-
-class _EvaluationJob:
-    kind = "evaluation"
-
-    def __init__(self, run: Path, minutes: float) -> None:
-        self._run, self._minutes = run, minutes or None
-
-    def is_done(self, steps: int) -> bool:
-        """Return whether the run's folder has the result for the checkpoint after these steps."""
-        return has_evaluation(
-            self._run, steps, PROTOCOL.name, str(PROTOCOL.policy), PROTOCOL.episodes, SEED
-        )
-
-    def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
-        """Do the job, calling ``check_run`` often; return its results and the file."""
-        evaluation = play_games(
-            agent,
-            PROTOCOL.name,
-            seed=SEED,
-            progress=lambda _done, _all: check_run(),
-            minutes=self._minutes,
-        )
-        if evaluation.interrupted:
-            raise RunEnded
-        folder, number = self._run / CHECKPOINTS, agent.checkpoint.version.number
-        file = evaluation.save(self._run)
-        if not is_there(file_of(folder, number)):  # deleted, and may be the best
-            write_checkpoint(folder, agent.checkpoint)
-        names = ("mean", "max", "standard_error")
-        found = {name: getattr(evaluation, name) for name in names}
-        counts = {"games": len(evaluation.games), "asked": evaluation.episodes}
-        return found | counts, file
-
-
-class _FilmJob:
-    kind = "film"
-
-    def __init__(self, run: Path, seconds: float) -> None:
-        self._run, self._seconds = run, seconds
-
-    def is_done(self, steps: int) -> bool:
-        return film_file(self._run, steps).exists()
-
-    def do(self, agent: Agent, check_run: Callable[[], None]) -> tuple[dict[str, Any], Path]:
-        film = film_games(
-            agent,
-            film_file(self._run, agent.checkpoint.steps),
-            self._seconds,
-            policy=PROTOCOL.policy,
-            progress=lambda _done, _all: check_run(),
-            several=True,
-            stuck=PROTOCOL.stuck,
-        )
-        found = {"score": film.score, "games": film.games, "seconds": film.seconds}
-        return found, film.path
-
-
-_Job = _EvaluationJob | _FilmJob
-"""A job for each checkpoint."""
