@@ -371,18 +371,6 @@ class Agent:
         return gumbel(shape, random)
 
 
-def _with_own(
-    experiment: Experiment, make_env: MakeEnv | None, **own: Function | None
-) -> Experiment:
-    """Return the settings of a run with functions that are given in place of those it names."""
-    check_callable(make_env=make_env, **own)
-    games = experiment.games
-    if make_env is not None:
-        games = replace(games, game=name_of(make_env))
-    names: dict[str, Any] = {key: name_of(made) for key, made in own.items() if made is not None}
-    return replace(experiment, games=games, network=replace(experiment.network, **names))
-
-
 def describe(policy: PolicyName, epsilon: float) -> str:
     """Return a policy in words, as it is printed with scores."""
     return f"epsilon-greedy {epsilon:.2g}" if policy == "epsilon" else f"{policy} policy"
@@ -427,7 +415,12 @@ def load(
     folder, file = find_files(run)
     own = {"game": make_env, "own_torso": own_torso, "own_heads": own_heads}
     config = read_config(folder, trust, [name for name, made in own.items() if made is not None])
-    experiment = _with_own(config.experiment, make_env, own_torso=own_torso, own_heads=own_heads)
+    check_callable(make_env=make_env, own_torso=own_torso, own_heads=own_heads)
+    names: dict[str, Any] = {name: name_of(made) for name, made in own.items() if made is not None}
+    games, network = config.experiment.games, config.experiment.network
+    if make_env is not None:
+        games = replace(games, game=names.pop("game"))
+    experiment = replace(config.experiment, games=games, network=replace(network, **names))
     check_game(config._replace(experiment=experiment), folder / CONFIG)
     if file and checkpoint != "":
         raise ColobusError(f"checkpoint {checkpoint}: {run} is one already; leave one out")
