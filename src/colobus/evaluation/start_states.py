@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -54,7 +54,7 @@ class StartStates:
 
     states: tuple[bytes, ...]  # of `StartState`
     actions: Ints  # int64[N, HISTORY]
-    frames: Ints  # int64[N]
+    frames: Ints  # int64[N], of the game before the start, no-ops included
     about: dict[str, Any]  # game, frame skip, emulator, and the agent that played
     file: str = ""  # name of the file, once there is one
     sha256: str = ""  # of the whole file
@@ -85,12 +85,8 @@ def summary_line(summary: dict[str, Any]) -> str:
     )
 
 
-class StartState(NamedTuple):
-    """One start state."""
-
-    state: bytes  # of the emulator, HISTORY steps before the start
-    actions: list[int]  # codes of `ale_py.Action`, played since
-    frames: int  # of the game before the start, no-ops included
+StartState = tuple[bytes, list[int]]
+"""The emulator's state `HISTORY` steps before a start, and codes of `ale_py.Action` played since."""
 
 
 def make_starts(
@@ -183,9 +179,7 @@ class StartKeeper:
         self._left -= 1
         if self._left > 0 or len(self._played) < HISTORY:
             return
-        state, frames = self._played[0][0], HISTORY * self._settings.frame_skip
-        actions = [code for _, code in self._played]
-        self._kept.append(StartState(state, actions, frames_behind(state) + frames))
+        self._kept.append((self._played[0][0], [code for _, code in self._played]))
         write_starts(self._path, _joined(self._kept, self._settings, self._maker), again=True)
         self._left = _gap(self._random, self._settings)
 
@@ -199,10 +193,11 @@ def _joined(
     found: Sequence[StartState], settings: GameSettings, maker: dict[str, Any]
 ) -> StartStates:
     """Return start states as a file has them."""
+    since = HISTORY * settings.frame_skip
     return StartStates(
-        tuple(start.state for start in found),
-        np.array([start.actions for start in found], dtype=np.int64),
-        np.array([start.frames for start in found], dtype=np.int64),
+        tuple(state for state, _ in found),
+        np.array([actions for _, actions in found], dtype=np.int64),
+        np.array([frames_behind(state) + since for state, _ in found], dtype=np.int64),
         {**_emulator(settings), "made_by": maker},
     )
 
@@ -211,7 +206,7 @@ class _StartStateSampler:
     """Plays an agent's games, one after another, and takes start states of them."""
 
     def __init__(self, agent: Agent, settings: GameSettings, seed: int) -> None:
-        self._agent, self._skip = agent, settings.frame_skip
+        self._agent = agent
         self._game = AleGame(settings, int(game_seeds(seed, "starts", 1)[0]))
         self._random = generator(seed, "actions before starts")
         self._begin()
@@ -241,8 +236,7 @@ class _StartStateSampler:
             while len(actions) < HISTORY and (played := self.step()) is not None:
                 actions.append(played)
             if len(actions) == HISTORY:
-                before = frames_behind(state)
-                return StartState(state, actions, before + HISTORY * self._skip)
+                return state, actions
 
 
 def check_new_file(path: Path) -> None:
