@@ -85,16 +85,14 @@ def remove_temporary(folder: Path, older: float = 0.0) -> None:
                 path.unlink()
 
 
-@contextlib.contextmanager
-def open_regular(path: Path) -> Iterator[BufferedReader]:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file for reading. A folder, a pipe or a device is an OSError and no endless wait."""
     not_waiting = getattr(os, "O_NONBLOCK", 0)  # for the writer of a pipe; Windows has none
     descriptor = os.open(path, os.O_RDONLY | not_waiting | BINARY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    with os.fdopen(descriptor, "rb") as file:
-        yield file
+    return os.fdopen(descriptor, "rb")
 
 
 class CannotRead(ColobusError):
