@@ -57,7 +57,11 @@ def export_onnx(agent: Agent, out: Path) -> None:
         raise ColobusError(
             f"{FLAG}: {agent.games.game} has several agents; export one that has one"
         )
-    program = export(_acting(agent), _example(agent), FLAG)
+    shape = (2, agent.stack, *frame_shape(agent.games))  # two games, which torch follows
+    observations = torch.from_numpy(np.zeros(shape, frame_type(agent.games)))
+    state = agent.net.initial_state(2)
+    example = [observations] if state is None else [observations, state]
+    program = export(_acting(agent), example, FLAG)
     program.model.metadata_props[METADATA] = json.dumps(about(agent))
     try:
         with whole_file(out) as temporary, quiet():
@@ -139,11 +143,3 @@ def _onnx_scores(session: Any, stacks: Frames, state: Floats) -> tuple[Floats, F
         given["state"] = state
     scores, *after = session.run(None, given)
     return scores, after[0] if after else state
-
-
-def _example(agent: Agent) -> tuple[torch.Tensor, ...]:
-    """Return inputs of two games, as torch follows them through the network."""
-    shape = (2, agent.stack, *frame_shape(agent.games))
-    observations = torch.from_numpy(np.zeros(shape, frame_type(agent.games)))
-    state = agent.net.initial_state(2)
-    return (observations,) if state is None else (observations, state)
