@@ -86,7 +86,7 @@ def summary_line(summary: dict[str, Any]) -> str:
 
 
 StartState = tuple[bytes, list[int]]
-"""The emulator's state `HISTORY` steps before a start, and codes of `ale_py.Action` played since."""
+"""The emulator's state `HISTORY` steps before a start, and the codes of actions played since."""
 
 
 def make_starts(
