@@ -216,7 +216,6 @@ class APPO(Algorithm):
             future = auxiliary.Future(batch, codes, net.auxiliary_part)
         return Samples(
             observations,
-            batch.actions.shape[1],
             steps,
             steps.weights,
             future,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -78,42 +79,29 @@ class Prepared(ABC):
         """
 
 
+@dataclass(eq=False)
 class Samples(Prepared, Generic[Columns]):
-    """All ``N * T`` steps of a batch, from which minibatches of them or of sequences are selected.
+    """All ``N * T`` steps of a batch, to select minibatches of them or of sequences from."""
 
-    Args:
-        observations: the ``N * (T + 1)`` observations of the batch.
-        length: steps of a window (T).
-        columns: a NamedTuple of tensors [N * T], the data of the steps that the loss needs.
-        weights: float32[N * T] of the steps in the loss.
-        future: what follows each step, for a prediction.
-        policies: separate ones of the network, for the agents whose windows are neighbours.
-        standardised: float32[N * T], what the loss standardises in each minibatch, if anything.
-        states: of a recurrent network, float32[N * T / S, 2 * width], before each sequence of ``S``
-            steps; a row is then a sequence.
-        ages: int64[N, T + 1], of the batch, with ``states``.
-    """
+    observations: Observations  # the ``N * (T + 1)`` of the batch
+    columns: Columns  # a NamedTuple of tensors [N * T], the data of the steps that the loss needs
+    weights: torch.Tensor  # float32[N * T] of the steps in the loss
+    future: Future | None = None  # what follows each step, for a prediction
+    policies: int = 1  # separate ones of the network, for the agents whose windows are neighbours
+    standardised: torch.Tensor | None = None
+    """float32[N * T], what the loss standardises in each minibatch, if anything."""
+    states: torch.Tensor | None = None
+    """Of a recurrent network, float32[N * T / S, 2 * width], before each sequence of ``S`` steps; a
+    row is then a sequence."""
+    ages: torch.Tensor | None = None  # int64[N, T + 1], of the batch, with ``states``
 
-    def __init__(
-        self,
-        observations: Observations,
-        length: int,
-        columns: Columns,
-        weights: torch.Tensor,
-        future: Future | None = None,
-        policies: int = 1,
-        standardised: torch.Tensor | None = None,
-        states: torch.Tensor | None = None,
-        ages: torch.Tensor | None = None,
-    ) -> None:
-        self.row = 1 if states is None else len(weights) // len(states)
-        super().__init__(len(weights) // self.row, weights.device)
-        self._policies, self._standardised, self._future = policies, standardised, future
-        self._observations, self._length, self._columns = observations, length, columns
-        self._weights = weights
+    def __post_init__(self) -> None:
+        self.row = 1 if self.states is None else len(self.weights) // len(self.states)
+        super().__init__(len(self.weights) // self.row, self.weights.device)
+        self._length = self.observations.shape[1] - 1  # steps of a window (T)
         self._starts: tuple[torch.Tensor, torch.Tensor] | None = None  # states, where games begin
-        if states is not None and ages is not None:
-            self._starts = states, (ages[:, :-1] == 0).reshape(self.size, self.row)
+        if self.states is not None and self.ages is not None:
+            self._starts = self.states, (self.ages[:, :-1] == 0).reshape(self.size, self.row)
 
     def select(
         self, index: torch.Tensor, moments: torch.Tensor | None = None
@@ -124,28 +112,28 @@ class Samples(Prepared, Generic[Columns]):
         """
         steps = self._steps(index)
         window = steps // self._length
-        picked = type(self._columns)(*(column[steps] for column in self._columns))
-        ahead = None if self._future is None else self._future.select(steps)
-        stacks = self._observations.pick(steps + window)  # a window has one more than steps
-        agents = window % self._policies if self._policies > 1 else None
+        picked = type(self.columns)(*(column[steps] for column in self.columns))
+        ahead = None if self.future is None else self.future.select(steps)
+        stacks = self.observations.pick(steps + window)  # a window has one more than steps
+        agents = window % self.policies if self.policies > 1 else None
+        seen: torch.Tensor | Observed = stacks
         if self._starts is not None:
             states, begins = self._starts
             seen = Observed(stacks, states[index], begins[index], agents)
-            return Minibatch(seen, picked, ahead, moments)
-        if agents is not None:
-            return Minibatch(Observed(stacks, agents=agents), picked, ahead, moments)
-        return Minibatch(stacks, picked, ahead, moments)
+        elif agents is not None:
+            seen = Observed(stacks, agents=agents)
+        return Minibatch(seen, picked, ahead, moments)
 
     def sums(self, index: torch.Tensor) -> torch.Tensor | None:
         """Return the sums of what the loss of these rows standardises; None if nothing."""
-        if self._standardised is None:
+        if self.standardised is None:
             return None
         steps = self._steps(index)
-        return weighted_sums(self._standardised[steps], self._weights[steps])
+        return weighted_sums(self.standardised[steps], self.weights[steps])
 
     def weight(self, index: torch.Tensor) -> torch.Tensor:
         """Return the sum of the weights of the steps of these rows, a scalar float32."""
-        return self._weights[self._steps(index)].sum()
+        return self.weights[self._steps(index)].sum()
 
     def _steps(self, index: torch.Tensor) -> torch.Tensor:
         """Return the steps of rows."""
@@ -155,23 +143,21 @@ class Samples(Prepared, Generic[Columns]):
         return steps.flatten()
 
 
+@dataclass(eq=False)
 class WholeBatch(Prepared):
-    """A whole batch of ``N`` windows, which gives one gradient.
+    """A whole batch of ``N`` windows, which gives one gradient."""
 
-    Args:
-        observations: the observations that the loss evaluates. Without ``partial`` these are all
-            ``N * (T + 1)``; with it the ``N`` first observations of the windows, then the ``N``
-            from which their n-step returns bootstrap.
-        batch: the windows.
-        partial: sums of rewards and discounts for the n-step returns of the windows' first steps.
-    """
+    observations: Observations
+    """Those that the loss evaluates. Without ``partial`` these are all ``N * (T + 1)``; with it the
+    ``N`` first ones of the windows, then the ``N`` from which their n-step returns bootstrap."""
+    batch: Batch  # the windows
+    partial: returns.Partial | None = None
+    """Sums of rewards and discounts for the n-step returns of the windows' first steps."""
 
-    def __init__(
-        self, observations: Observations, batch: Batch, partial: returns.Partial | None = None
-    ) -> None:
-        size = batch.actions.numel() if partial is None else len(batch.actions)
-        super().__init__(size, batch.actions.device)
-        self.observations, self.batch, self.partial = observations, batch, partial
+    def __post_init__(self) -> None:
+        actions = self.batch.actions
+        size = actions.numel() if self.partial is None else len(actions)
+        super().__init__(size, actions.device)
 
     def select(self, index: torch.Tensor, moments: torch.Tensor | None = None) -> WholeBatch:
         """Return the whole batch, as the order of its samples does not matter."""

@@ -98,7 +98,7 @@ class PQN(DistributionalValues):
         targets = targets + self.munchausen * extra  # not of later steps: see `munchausen`
         weights = batch.mask.float() * batch.weights.unsqueeze(1)
         steps = Steps(batch.actions.flatten(), targets.flatten(), weights.flatten())
-        return Samples(observations, batch.actions.shape[1], steps, steps.weights)
+        return Samples(observations, steps, steps.weights)
 
     def loss(
         self,
