@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +25,20 @@ FIRST_SECONDS, PARTS = 5.0, 8
 that, until it is time for the interval of the settings: short runs have some from half way too."""
 
 
+@dataclass(eq=False)
 class Checkpoints:
-    """Collects and writes the checkpoints of a run. Only the newest waits to be written.
+    """Collects and writes the checkpoints of a run. Only the newest waits to be written."""
 
-    Args:
-        folder: of the checkpoints.
-        settings: how often, and how many are kept.
-        layout: names the parameters.
-        fixed: tensors that every checkpoint holds as they are (the input statistics).
-        kept: returns versions that are not forgotten.
-        run: what every checkpoint says about the run (`Checkpoint.run`).
-        first: ask for one at once, as the run has none yet.
-    """
+    folder: Path  # of the checkpoints
+    settings: TrackerSettings  # how often, and how many are kept
+    layout: Layout  # names the parameters
+    fixed: dict[str, torch.Tensor]  # that every checkpoint holds as they are (input statistics)
+    kept: Callable[[], Collection[int]]  # returns versions that are not forgotten
+    run: State | None  # what every checkpoint says about the run (`Checkpoint.run`)
+    first: bool  # ask for one at once, as the run has none yet
 
-    def __init__(
-        self,
-        folder: Path,
-        settings: TrackerSettings,
-        layout: Layout,
-        fixed: dict[str, torch.Tensor],
-        kept: Callable[[], Collection[int]] = tuple,
-        run: State | None = None,
-        first: bool = False,
-    ) -> None:
-        self._folder, self._settings = folder, settings
-        self._layout, self._fixed, self._kept, self._run = layout, fixed, kept, run
-        self._due = now() + (0.0 if first else settings.checkpoint_seconds)
+    def __post_init__(self) -> None:
+        self._due = now() + (0.0 if self.first else self.settings.checkpoint_seconds)
         self._lock = threading.Lock()
         self._waiting: Checkpoint | None = None
         self._sound: set[str] = set()  # names of those that are known to be complete
@@ -63,7 +52,7 @@ class Checkpoints:
 
     def put_off(self) -> None:
         """Ask for one again soon, as this one could not be made."""
-        self._due = now() + min(self._settings.checkpoint_seconds, SOON_SECONDS)
+        self._due = now() + min(self.settings.checkpoint_seconds, SOON_SECONDS)
 
     def put(
         self,
@@ -73,7 +62,7 @@ class Checkpoints:
         steps: int,
         counters: dict[str, Any],
         mixed: bool,
-        more: dict[str, torch.Tensor] | None = None,
+        more: dict[str, torch.Tensor],
     ) -> None:
         """Let `write` write one, with ``more`` tensors as they are; see `Tracker.checkpoint`.
 
@@ -84,15 +73,15 @@ class Checkpoints:
         if len(set(versions)) != 1 and not mixed:
             raise ValueError(f"a checkpoint needs slices of one version, got {sorted(versions)}")
         size = sum(params.values.numel() for params in slices)
-        if size != self._layout.size:
-            raise ValueError(f"a checkpoint needs all {self._layout.size} parameters, got {size}")
-        wait = max(FIRST_SECONDS, counters.get("seconds", 0.0) / PARTS)
-        self._due = now() + min(self._settings.checkpoint_seconds, wait)
-        counters = counters | {"parameters": self._layout.count}
+        if size != self.layout.size:
+            raise ValueError(f"a checkpoint needs all {self.layout.size} parameters, got {size}")
+        wait = max(FIRST_SECONDS, counters["seconds"] / PARTS)
+        self._due = now() + min(self.settings.checkpoint_seconds, wait)
+        counters = counters | {"parameters": self.layout.count}
         if mixed:
             counters["server_versions"] = [version.number for version in versions]
-        tensors = {f"aux/{name}": tensor for name, tensor in algorithm_state.items()} | self._fixed
-        tensors |= more or {}
+        tensors = {f"aux/{name}": tensor for name, tensor in algorithm_state.items()} | self.fixed
+        tensors |= more
         tensors |= self._name("parameter", torch.cat([params.values for params in slices]))
         for name, first in optimizers[0].items():
             if first.dim() == 0:
@@ -101,7 +90,7 @@ class Checkpoints:
                 vector = torch.cat([state[name] for state in optimizers])
                 tensors |= self._name(f"optimizer/{name}", vector)
         with self._lock:
-            self._waiting = Checkpoint(max(versions), steps, tensors, counters, self._run)
+            self._waiting = Checkpoint(max(versions), steps, tensors, counters, self.run)
 
     def write(self) -> None:
         """Write the newest that waits, and delete old ones.
@@ -115,10 +104,10 @@ class Checkpoints:
         checkpoint = self._waiting
         if checkpoint is None:
             return
-        path = file_of(self._folder, checkpoint.version.number)
+        path = file_of(self.folder, checkpoint.version.number)
         again = checkpoint.version == self._order and is_there(path)
         if not again:
-            write_checkpoint(self._folder, checkpoint)
+            write_checkpoint(self.folder, checkpoint)
         with self._lock:
             if self._waiting is checkpoint:
                 self._waiting = None
@@ -128,9 +117,9 @@ class Checkpoints:
         self.written = now()  # who sees the name sees its time
         self.newest, self.number = path.name, checkpoint.version.number
         self._sound.add(path.name)
-        keep = self._settings.keep_checkpoints
+        keep = self.settings.keep_checkpoints
         with contextlib.suppress(OSError):  # the next time
-            forget_old(self._folder, keep, path, self._sound, self._run, self._kept())
+            forget_old(self.folder, keep, path, self._sound, self.run, self.kept())
 
     def _name(self, prefix: str, vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {f"{prefix}/{k}": v for k, v in self._layout.named(vector.cpu()).items()}
+        return {f"{prefix}/{k}": v for k, v in self.layout.named(vector.cpu()).items()}
