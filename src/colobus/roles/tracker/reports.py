@@ -162,10 +162,6 @@ class RunFacts:
     """What checkpoints say about the run (`colobus.core.checkpoint.Checkpoint.run`)."""
 
 
-NEW_RUN = RunFacts()
-"""Of a run that begins now, with one learner."""
-
-
 class ResumePoint(NamedTuple):
     """What the tracker tells a role that begins in a process."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -21,7 +22,6 @@ from colobus.roles.tracker.checkpoints import Checkpoints
 from colobus.roles.tracker.game_log import GameLog
 from colobus.roles.tracker.picture import Picture
 from colobus.roles.tracker.reports import (
-    NEW_RUN,
     LearnerReports,
     ResumePoint,
     RunFacts,
@@ -79,28 +79,19 @@ KEPT_EPISODES = 65_536
 """Newest episodes that `Tracker.episodes_since` can return."""
 
 
+@dataclass(eq=False)
 class Tracker:
-    """Takes episodes from actors and updates from learners; passive.
+    """Takes episodes from actors and updates from learners; passive."""
 
-    Args:
-        files: where it writes; None writes nothing (tests).
-        settings: what is written.
-        stop: when the run ends.
-        layout: names the parameters in checkpoints.
-        fixed: tensors stored in every checkpoint as they are (the input statistics).
-        run: where the run begins, and who reports.
-    """
+    files: TrackerFiles | None  # where it writes; None writes nothing (tests)
+    settings: TrackerSettings  # what is written
+    stop: StopRule  # when the run ends
+    layout: Layout  # names the parameters in checkpoints
+    fixed: dict[str, torch.Tensor]  # in every checkpoint as they are (the input statistics)
+    run: RunFacts  # where the run begins, and who reports
 
-    def __init__(
-        self,
-        files: TrackerFiles | None,
-        settings: TrackerSettings,
-        stop: StopRule,
-        layout: Layout,
-        fixed: dict[str, torch.Tensor],
-        run: RunFacts = NEW_RUN,
-    ) -> None:
-        self._stop, self._run = stop, run
+    def __post_init__(self) -> None:
+        files, settings, run = self.files, self.settings, self.run
         self._began = now() if run.began is None else run.began
         self._earlier = float(run.counters.get("seconds", 0.0))
         self._lock = threading.Lock()
@@ -133,8 +124,8 @@ class Tracker:
                 self._tensorboard = TensorBoard(files.tensorboard, run.settings)
             self._metrics = Metrics(files.metrics)
             self._game_log = GameLog(files.episodes)
-            facts = (self._kept, run.about, run.version == 0)
-            self._checkpoints = Checkpoints(files.checkpoints, settings, layout, fixed, *facts)
+            facts = (self.layout, self.fixed, self._kept, run.about, run.version == 0)
+            self._checkpoints = Checkpoints(files.checkpoints, settings, *facts)
             work: list[Work] = [self._metrics, self._game_log, self._checkpoints]
             self._writer = Writer(work, settings.disk_patience)
             self._picture = Picture(files.reconstruction, self._writer)
@@ -156,7 +147,7 @@ class Tracker:
         with self._lock:
             life = self._lives.get(name, 0)
             self._lives[name] = life + 1
-            steps = self._status.steps if life else self._run.steps
+            steps = self._status.steps if life else self.run.steps
             return ResumePoint(life, steps, self._keeper.newest(name), self.seconds())
 
     def keep(self, name: str, state: State) -> None:
@@ -196,11 +187,11 @@ class Tracker:
             self._learned = now()
         with self._lock:
             number, told = update.version.number, {update.learner: update}
-            if self._run.every:
+            if self.run.every:
                 told = self._round.setdefault(number, {})
                 told[update.learner] = update
             # what others learned until they heard of the end does not count
-            if not self._over and (not self._run.every or len(told) == self._run.learners):
+            if not self._over and (not self.run.every or len(told) == self.run.learners):
                 self._round.pop(number, None)
                 self._over = self._take(number, [told[i] for i in sorted(told)])
             return self._over, self._status.steps
@@ -221,7 +212,7 @@ class Tracker:
                 self._evaluated = [version, mean, float(whole)]
             if self._tensorboard:
                 self._tensorboard.put({"steps": steps, EVALUATED: mean})
-            return whole and self._stop.is_met_by(mean)
+            return whole and self.stop.is_met_by(mean)
 
     def spent(self, stages: Stages, cores: float | None = None) -> None:
         """Take the seconds that each active role has spent in each stage since it began.
@@ -345,7 +336,7 @@ class Tracker:
             self._reports.add(update)
             status.steps += update.steps
         status.version = max(number, status.version)
-        if is_kept(number, self._run.marked):
+        if is_kept(number, self.run.marked):
             self._steps_at[number] = status.steps
         status.seconds = self.seconds()
         self._episodes += ended
@@ -355,10 +346,10 @@ class Tracker:
         status.workers = self._reports.workers()
         if status.score is not None and grown:
             self._curve.add((status.steps, status.seconds, status.score))
-        if self._run.every:
+        if self.run.every:
             counters = {**self._score.counters(), "reports": self._reports.totals()}
             self._keeper.add(number, Moment(status.steps, counters))
-        over = self._stop.holds(status.steps, status.seconds, self._score.full_mean)
+        over = self.stop.holds(status.steps, status.seconds, self._score.full_mean)
         self._write_line(last=over)
         return over
 
@@ -371,7 +362,7 @@ class Tracker:
         """Write a line of metrics if one is due; the last one of a run always is."""
         if self._writer is None:
             return
-        status, every, moment = self._status, self._run.every, now()
+        status, every, moment = self._status, self.run.every, now()
         due = status.version % every == 0 if every else moment - self._last_line >= 1
         if not (due or last):
             return
