@@ -56,7 +56,7 @@ class Moment(NamedTuple):
 
 
 class Keeper:
-    """Keeps states of actors, and moments of a deterministic run.
+    """Keeps states of actors, and moments: of marked versions, of all in a deterministic run.
 
     Args:
         begin: what the run begins with.

@@ -105,7 +105,6 @@ class Tracker:
         )
         self._stages = StageShares()
         self._round: dict[int, dict[int, Update]] = {}  # deterministic: by version and learner
-        self._steps_at: dict[int, int] = {}
         self._lives: dict[str, int] = {}  # how often each role has begun, by name
         self._last_line = 0.0
         self._over = False  # the stop rule holds
@@ -229,7 +228,7 @@ class Tracker:
         """Return the environment steps behind a marked version; None if nobody reported it."""
         with self._lock:
             moment = self._keeper.at(version)
-            return moment.steps if moment else self._steps_at.get(version)
+            return moment.steps if moment else None
 
     def wants_checkpoint(self) -> bool:
         """Return whether a checkpoint is due."""
@@ -336,8 +335,6 @@ class Tracker:
             self._reports.add(update)
             status.steps += update.steps
         status.version = max(number, status.version)
-        if is_kept(number, self.run.marked):
-            self._steps_at[number] = status.steps
         status.seconds = self.seconds()
         self._episodes += ended
         self._heard += len(ended)
@@ -346,7 +343,7 @@ class Tracker:
         status.workers = self._reports.workers()
         if status.score is not None and grown:
             self._curve.add((status.steps, status.seconds, status.score))
-        if self.run.every:
+        if self.run.every or is_kept(number, self.run.marked):
             counters = {**self._score.counters(), "reports": self._reports.totals()}
             self._keeper.add(number, Moment(status.steps, counters))
         over = self.stop.holds(status.steps, status.seconds, self._score.full_mean)
