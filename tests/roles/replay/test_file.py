@@ -6,6 +6,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -129,8 +130,10 @@ def test_what_is_renamed_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "fsync", fsync)
     store.save(tmp_path)
+    temporary = events[0][1][0]
+    assert fnmatch(temporary, ".store.safetensors.*.tmp")
     assert events == [
-        (str(tmp_path / ".store.safetensors.tmp"), [".store.safetensors.tmp"]),
+        (str(tmp_path / temporary), [temporary]),
         (str(tmp_path), ["store.safetensors"]),
     ]
 

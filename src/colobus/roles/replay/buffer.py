@@ -6,8 +6,8 @@ Learners sample windows that begin anywhere in the streams, uniformly or by prio
 A saved replay buffer: one safetensors file, written and read piece by piece.
 
 A buffer may take most of the memory, so the file is not assembled in memory first, as the library's
-own functions do. It is written under a temporary name, flushed to disk and renamed, so the earlier
-save stays until the new one is complete. Its metadata holds the settings and a checksum.
+own functions do. The earlier save stays until the new one is complete (`whole_file`). Its metadata
+holds the settings and a checksum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from colobus.core.errors import CannotWrite, Closed, ColobusError
-from colobus.core.files import flush_to_disk, open_regular
+from colobus.core.files import open_regular, whole_file
 from colobus.core.seeding import sequence
 from colobus.core.timing import Closable
 from colobus.core.types import Batch, Bools, Doubles, Ints, State, Trajectory
@@ -53,10 +53,9 @@ def write_arrays(path: Path, arrays: Contents, about: State) -> None:
     Raises:
         CannotWrite: if the disk is full or the folder cannot be written; the older file stays.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with whole_file(path) as temporary, temporary.open("wb") as file:
             header = _header(arrays, about, NO_SUM)
             file.write(header)
             total = hashlib.sha256(header)
@@ -66,12 +65,7 @@ def write_arrays(path: Path, arrays: Contents, about: State) -> None:
                 total.update(view)
             file.seek(0)
             file.write(_header(arrays, about, total.hexdigest()))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        flush_to_disk(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         size = sum(array.nbytes for array in arrays.values())
         raise CannotWrite(
             f"the replay buffer cannot be saved to {path.parent}: {error.strerror or error}; it "
