@@ -172,9 +172,7 @@ class ReplayBuffer(Closable):
     shape: BufferShape  # what is kept, and what a batch holds
     sampling: Prioritized | None  # by priority; None: each window with the same probability
     limiter: RateLimiter  # when actors may add and learners may sample
-    patience: float = 600.0
-    """Seconds that `sample` and `wait_for_room` wait before they raise `Deadline` (0: they never
-    wait)."""
+    patience: float = 600.0  # seconds; see `colobus.roles.replay.api`
     seed: int = 1  # of the run
     index: int = 0  # number of this buffer among all of the run
 
@@ -202,10 +200,10 @@ class ReplayBuffer(Closable):
             self._missed = missed
 
     def wait_for_room(self, actor: int = 0) -> None:
-        """Wait until the limiter lets actors add."""
+        """Wait until the limiter lets actors add; not while there is nothing to sample."""
         with self._changed:
             self.wait_until(
-                self._wanted,
+                lambda: self.limiter.may_add() or self._rings.windows == 0,
                 "room",
                 lambda: (
                     f": the learners take no batches ({self.limiter.added:,} steps added, "
@@ -339,10 +337,6 @@ class ReplayBuffer(Closable):
     def _ready(self) -> bool:
         """Say whether a batch can be sampled."""
         return self.limiter.may_sample() and self._rings.windows > 0
-
-    def _wanted(self) -> bool:
-        """Say whether actors may add; always while there is nothing to sample."""
-        return self.limiter.may_add() or self._rings.windows == 0
 
     def _draw(self) -> tuple[Ints, Doubles | None]:
         """Return keys int64[N], and float64[N] their priorities to the power of alpha, if any."""

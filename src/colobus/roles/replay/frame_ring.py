@@ -106,12 +106,6 @@ class BufferShape:
     first_only: bool = False
     """The loss uses the first step of a window only, as with n-step returns."""
 
-    @property
-    def frame_bytes(self) -> int:
-        """Bytes of one frame."""
-        height, width = self.frame_shape
-        return height * width * np.dtype(self.frame_type).itemsize
-
     def kept_steps(self) -> int:
         """Return the steps that each game keeps.
 

@@ -31,8 +31,7 @@ class BufferInRounds(Closable):
     buffer: ReplayBuffer  # what is sampled from. Its limiter must let the learner sample at once
     actors: Sequence[int]  # that add to it, by their indices
     update_schedule: UpdateSchedule  # how many batches are sampled of how many rounds
-    patience: float = 600.0
-    """Seconds that `sample` waits before it raises `Deadline` (0: it never waits)."""
+    patience: float = 600.0  # seconds; see `colobus.roles.replay.api`
 
     def __post_init__(self) -> None:
         super().__init__(self.patience)

@@ -144,9 +144,7 @@ class TrajectoryQueue(Closable, ReplayReader):
     selector: Selector  # which trajectories make a batch
     capacity: int
     """Trajectories kept at most; beyond, the oldest is dropped and counted in ``dropped``."""
-    patience: float = 600.0
-    """Seconds that `sample` and `wait_for_room` wait before they raise `Deadline` (0: they never
-    wait)."""
+    patience: float = 600.0  # seconds; see `colobus.roles.replay.api`
     full: int | None = None
     """Trajectories at which `wait_for_room` makes actors wait (default: the capacity)."""
     in_flight: int = 0

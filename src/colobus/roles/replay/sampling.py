@@ -147,11 +147,6 @@ def rows_of(size: int) -> list[int]:
     return rows
 
 
-def tree_bytes(size: int) -> int:
-    """Return the bytes that a tree of ``size`` places takes, but for a few running sums."""
-    return sum(rows_of(size)) * CHILDREN * 8
-
-
 SMALL = 1e-6
 """Added to every priority, so that each window keeps a chance (chosen; the paper has no number)."""
 
@@ -249,4 +244,7 @@ def bytes_needed(shape: BufferShape, prioritized: bool) -> int:
         ColobusError: if the capacity is too small.
     """
     places = shape.streams * (shape.kept_steps() + shape.stack)
-    return places * (shape.frame_bytes + STEP_BYTES) + (tree_bytes(places) if prioritized else 0)
+    frame = math.prod(shape.frame_shape) * np.dtype(shape.frame_type).itemsize
+    # a tree has a few running sums besides
+    tree = sum(rows_of(places)) * CHILDREN * 8 if prioritized else 0
+    return places * (frame + STEP_BYTES) + tree
