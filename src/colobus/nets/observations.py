@@ -54,7 +54,8 @@ class Observations:
         for part, target in zip(torch.split(flat, at_once), targets, strict=True):
             rows = apart(net.preprocess(part), net.masks)[0].contiguous().view(number)
             target.copy_(rows.view(-1, high, block, wide).transpose(2, 3))
-        stacks = all_stacks(blocks.view(*frames.shape[:2], high, -1), net.stack)
+        # every stack [N, T + 1, K, …] as a view of the frames [N, T + K, …]
+        stacks = blocks.view(*frames.shape[:2], high, -1).unfold(1, net.stack, 1).movedim(-1, 2)
         stacks = stacks.view(*stacks.shape[:-1], wide, block).permute(0, 1, 3, 4, 2, 5)
         last = net.scratch.take("stacks", stacks.shape, number, device).copy_(stacks)
         last = last.view(black.dtype).view(-1, high, wide, net.stack, block, block)
@@ -71,11 +72,6 @@ class Observations:
     def chunks(self, size: int) -> list[torch.Tensor]:
         """Return the observations in order, cut into views [≤ size, K B B, H / B, W / B]."""
         return list(torch.split(self._stacks, size))
-
-
-def all_stacks(frames: torch.Tensor, depth: int) -> torch.Tensor:
-    """Return every stack as a view [N, T + 1, K, H, W] of frames [N, T + K, H, W] (no copy)."""
-    return frames.unfold(1, depth, 1).movedim(-1, 2)
 
 
 def blank(stacks: torch.Tensor, ages: torch.Tensor, black: torch.Tensor) -> torch.Tensor:
@@ -148,15 +144,10 @@ def reconstruct(net: Network, stacks: torch.Tensor) -> tuple[Bytes, Bytes]:
     white = 255.0 if newest.dtype == torch.uint8 else max(float(newest.max()), 1e-9)
 
     def shown(values: torch.Tensor) -> Bytes:
-        grey = (values.float() * (255.0 / white)).round_().clamp_(0.0, 255.0).to(torch.uint8)
-        return _in_colour(grey, net.planes)
+        frames = (values.float() * (255.0 / white)).round_().clamp_(0.0, 255.0).to(torch.uint8)
+        if net.planes == 3:  # red, green and blue, which come last in a picture
+            frames = frames.unflatten(1, (net.planes, -1)).movedim(1, -1)
+        array: Bytes = frames.cpu().numpy()
+        return array
 
     return shown(newest), shown(pixels / scale + mean)
-
-
-def _in_colour(frames: torch.Tensor, planes: int) -> Bytes:
-    """Return frames [M, planes * H, W] with the planes last, if these are red, green and blue."""
-    if planes == 3:
-        frames = frames.unflatten(1, (planes, -1)).movedim(1, -1)
-    array: Bytes = frames.cpu().numpy()
-    return array
