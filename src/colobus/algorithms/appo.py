@@ -250,7 +250,11 @@ class APPO(Algorithm):
             advantages = losses.standardise(advantages, weights, moments)
         now = losses.chosen(log_policy, steps.actions)
         log_ratios = losses.log_ratios(now, steps.log_probs, ignored)  # to the behaviour policy
-        ratios = self._capped(log_ratios, now, steps, ignored).exp()
+        capped = log_ratios
+        if self.target_every:
+            old = losses.chosen(steps.old, steps.actions)
+            capped = losses.capped_log_ratios(now, steps.log_probs, old, self.ratio_cap, ignored)
+        ratios = capped.exp()
         if self.policy_loss == "clip":
             policy_loss = losses.clipped_surrogate(ratios, advantages, self.clip, weights)
         else:
@@ -297,15 +301,6 @@ class APPO(Algorithm):
 
     def _annealed(self, start: float, end: float, steps: int) -> float:
         return linear(start, end, steps, self.anneal_steps, self.anneal_stages)
-
-    def _capped(
-        self, log_ratios: torch.Tensor, now: torch.Tensor, steps: Steps, ignored: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the log-ratios of the policy's loss: to the target policy if there is one."""
-        if not self.target_every:
-            return log_ratios
-        old = losses.chosen(steps.old, steps.actions)
-        return losses.capped_log_ratios(now, steps.log_probs, old, self.ratio_cap, ignored)
 
     def _kl_term(
         self, log_policy: torch.Tensor, log_ratios: torch.Tensor, steps: Steps

@@ -100,11 +100,9 @@ def capped_log_ratios(
     the behaviour policy, it is exactly what `log_ratios` returns.
 
     Args:
-        log_probs: log pi(a|x) [M], of the policy that learns.
-        behaviour: log mu(a|x) [M], of the policy that acted.
+        log_probs: as in `log_ratios`, as are ``behaviour`` and ``ignored``.
         target: log pi_old(a|x) [M], of the target policy.
         cap: upper limit of mu / pi_old, at least 1.
-        ignored: bool[M], where the result is 0 whatever is there.
     """
     to_target = log_ratios(behaviour, target, ignored).clamp(max=math.log(cap))
     ratios = to_target + log_ratios(log_probs, behaviour, ignored)
