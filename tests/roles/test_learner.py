@@ -69,7 +69,7 @@ class Scene:
         self.learner = Learner(
             0,
             algorithm,
-            LocalClient(self.flat, self.servers, START),
+            LocalClient(0, self.flat, self.servers, START),
             Backprop(algorithm, 0, SEED),
             Schedule(algorithm, self.algorithm_state, 100),
             self.replay,

@@ -303,7 +303,7 @@ class RoleFactory:
             Learner,
             rank,
             algorithm,
-            client=part(LocalClient, self.flat, servers, start.version, every, member),
+            client=part(LocalClient, rank, self.flat, servers, start.version, every, member),
             compute=self._backprop(rank),
             schedule=part(Schedule, algorithm, algorithm_state, start.steps, self.experiment.stop),
             replay=replay,

@@ -36,7 +36,6 @@ from colobus.roles.allreduce import Member
 from colobus.roles.parameters.published import (
     ANY,
     PublishedParameters,
-    Pulled,
     pull_common,
     pull_consistent,
     pull_newest,
@@ -55,13 +54,12 @@ class ParameterClient(ABC):
     flat: FlatParameters  # the network to compute with, and its gradients
     servers: Sequence[ParameterServer]  # in the order of their slices
     version: Version  # of ``flat``
-    target_every: int  # versions between changes of the target parameters (0: none)
-    copied: bool
-    """Send numbers and copies of vectors that the servers can read without a GPU."""
+    target_every: int = 0  # versions between changes of the target parameters (0: none)
     member: Member | None = None
     """This learner in a group that steps alike; None if it is in none."""
     traffic: Traffic | None = None
-    """What crossed to the servers so far; None if nothing crosses."""
+    """What crossed to the servers so far, as numbers and vectors that they can read without a GPU;
+    None if nothing crosses."""
 
     def __post_init__(self) -> None:
         self.outliers = 0  # gradients that were discarded so far
@@ -120,7 +118,7 @@ class ParameterClient(ABC):
             learning_rate: of the step.
         """
         vector = self.flat.gradients
-        if self.copied:
+        if self.traffic is not None:
             vector, samples = _on_host(vector, samples)
         numbers = (part, parts, samples, learning_rate)
         self._pending = [
@@ -167,25 +165,9 @@ class LocalClient(ParameterClient):
     """For a learner whose own memory its servers step: the only one, or one of a group.
 
     A round may have many minibatches, each an optimizer step, and the learner's rounds are the
-    versions. A round in which nothing was pushed makes none.
-
-    Args:
-        flat: the network's parameters; the servers own slices of the same memory.
-        servers: in the order of their slices.
-        version: of the parameters now.
-        target_every: versions between changes of the target parameters (0: none).
-        member: this learner in a group, whose servers all step alike.
+    versions. A round in which nothing was pushed makes none. The learner's index is that in its
+    group: each has servers of its own.
     """
-
-    def __init__(
-        self,
-        flat: FlatParameters,
-        servers: Sequence[ParameterServer],
-        version: Version,
-        target_every: int = 0,
-        member: Member | None = None,
-    ) -> None:
-        super().__init__(0, flat, servers, version, target_every, copied=False, member=member)
 
     def go_back(self) -> bool:
         """See `ParameterClient`. Not possible if some servers have closed the round."""
@@ -216,13 +198,10 @@ class RemoteClient(ParameterClient):
     the next parameters in one call; nobody waits for its answer before the next round.
 
     Args:
-        learner: index of the learner.
+        learner: as in `ParameterClient`, as are ``servers``, ``version`` and ``target_every``.
         flat: parameters to start from; a copy is made.
-        servers: in the order of their slices.
-        version: of ``flat``.
         cache: where the worker's actors pull from.
         asynchronous: every gradient makes a step, so the slices may be of different versions.
-        target_every: versions between changes of the target parameters (0: none).
         broadcast_every: the cache gets the parameters when a version divisible by this is reached.
         device: on which this learner computes. The servers are in the memory of the host.
     """
@@ -240,8 +219,7 @@ class RemoteClient(ParameterClient):
         device: torch.device = CPU,
     ) -> None:
         own = FlatParameters(copy.deepcopy(flat.module).to(device))
-        super().__init__(learner, own, servers, version, target_every, copied=True)
-        self.traffic = Traffic()
+        super().__init__(learner, own, servers, version, target_every, traffic=Traffic())
         self._cache, self._asynchronous = cache, asynchronous
         self._broadcast_every = broadcast_every
         self._wanted: Version | None = None  # version to wait for; None before the first round
@@ -253,12 +231,20 @@ class RemoteClient(ParameterClient):
 
     def pull(self) -> None:
         """Load parameters of a version not learned with yet, and publish them to the actors."""
-        pulled = self._pull(self._take_answers())
+        slices = self._take_answers()
+        if self._asynchronous:
+            pulled = pull_newest(self.servers, slices)
+        elif self._wanted is None:
+            pulled = pull_common(self.servers)
+        else:
+            pulled = pull_consistent(self.servers, self._wanted, slices=slices)
         self._count(moved=pulled.moved)
-        self.version, self._versions = pulled.version, pulled.versions
+        version, last, every = pulled.version, self._cache.newest.version, self._broadcast_every
+        self.version, self._versions = version, pulled.versions
         self.flat.values.copy_(pulled.vector)
-        if self._is_due(pulled.version):
-            self._cache.publish(Params(pulled.version, pulled.vector))
+        sent = (last.incarnation, last.number // every)
+        if (version.incarnation, version.number // every) > sent:
+            self._cache.publish(Params(version, pulled.vector))
 
     def push(self, last: bool = False) -> None:
         """Send the pending gradient, and ask for the next parameters if the servers are remote."""
@@ -308,25 +294,10 @@ class RemoteClient(ParameterClient):
             moved=self.flat.gradients.nbytes if sent else 0,
         )
 
-    def _pull(self, slices: list[Params] | None) -> Pulled:
-        if self._asynchronous:
-            return pull_newest(self.servers, slices)
-        if self._wanted is None:
-            return pull_common(self.servers)
-        return pull_consistent(self.servers, self._wanted, slices=slices)
-
     def _count(self, **more: int) -> None:
         assert self.traffic is not None
         sums = {name: getattr(self.traffic, name) + count for name, count in more.items()}
         self.traffic = self.traffic._replace(**sums)
-
-    def _is_due(self, version: Version) -> bool:
-        """Return whether the actors get this version."""
-        last, every = self._cache.newest.version, self._broadcast_every
-        return (version.incarnation, version.number // every) > (
-            last.incarnation,
-            last.number // every,
-        )
 
 
 def _on_host(gradients: torch.Tensor, samples: float | torch.Tensor) -> tuple[torch.Tensor, float]:
