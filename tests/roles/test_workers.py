@@ -72,7 +72,7 @@ class Scene:
             ALGORITHM,
             RemoteClient(0, flat, self.servers, START, self.cache, asynchronous),
             Backprop(ALGORITHM, 0, 5),
-            SharedSchedule(ALGORITHM, 100, START, learners=2),
+            SharedSchedule(ALGORITHM, ALGORITHM.start(), 100, first=START, learners=2),
             self.replay,
             self.log,
         )
@@ -222,7 +222,8 @@ def test_schedules_count_batches_whose_gradients_are_dropped(changes: dict[str, 
 def test_schedules_count_no_batches_of_workers_that_are_lost() -> None:
     """With --shrink three of four make a version; each of them has 10 steps."""
     algorithm = replace(ALGORITHM, lr=1.0, lr_end=0.0, anneal_steps=1000)
-    schedule = SharedSchedule(algorithm, 100, Version(0, 5), learners=4)
+    started, first = algorithm.start(), Version(0, 5)
+    schedule = SharedSchedule(algorithm, started, 100, first=first, learners=4)
     batch = stand_in(SimpleNamespace(actions=torch.zeros(10)))
     played = 100
     for version in range(60):

@@ -7,6 +7,8 @@ depends on who else learns.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from colobus.algorithms.api import Algorithm
 from colobus.core.timing import now
 from colobus.core.types import AlgorithmState, Batch, Version
@@ -31,25 +33,17 @@ def annealed(algorithm: Algorithm, used: float, steps: int) -> int:
     return int(algorithm.anneal_steps * used / share) if share else steps
 
 
+@dataclass(eq=False)
 class Schedule:
-    """An algorithm's state, moved along with the steps that the only learner has learned from.
+    """An algorithm's state, moved along with the steps that the only learner has learned from."""
 
-    Args:
-        algorithm: whose state is moved.
-        algorithm_state: the state, new or restored.
-        steps: environment steps behind the newest parameters.
-        stop: of the run: its steps or minutes are the budget of ``anneal_share``.
-    """
+    algorithm: Algorithm  # whose state is moved
+    algorithm_state: AlgorithmState  # new or restored
+    steps: int  # environment steps behind the newest parameters
+    stop: StopRule = ENDLESS  # of the run: its steps or minutes are the budget of ``anneal_share``
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        algorithm_state: AlgorithmState,
-        steps: int,
-        stop: StopRule = ENDLESS,
-    ) -> None:
-        self.algorithm_state, self.steps = algorithm_state, steps
-        self._algorithm, self._stop, self._begun = algorithm, stop, now()
+    def __post_init__(self) -> None:
+        self._begun = now()
 
     def begin(self, begun: ResumePoint) -> None:
         """Go on where the run is; called once, before the first batch.
@@ -75,10 +69,11 @@ class Schedule:
 
     def _move(self, values: dict[str, float]) -> None:
         seconds = now() - self._begun
-        steps = annealed(self._algorithm, self._stop.used(self.steps, seconds), self.steps)
-        self._algorithm.after(self.algorithm_state, values, steps)
+        steps = annealed(self.algorithm, self.stop.used(self.steps, seconds), self.steps)
+        self.algorithm.after(self.algorithm_state, values, steps)
 
 
+@dataclass(eq=False, kw_only=True)
 class SharedSchedule(Schedule):
     """For one of several learners, which needs the steps of all.
 
@@ -86,57 +81,44 @@ class SharedSchedule(Schedule):
     batches of all. With a replay buffer the steps that were new in this learner's batches are
     multiplied. Where gradients may be dropped, or learners be faster than others, the tracker says
     the steps.
-
-    Args:
-        algorithm: whose state is moved.
-        steps: environment steps behind the parameters at the start of the run.
-        first: version of the parameters at the start of the run.
-        learners: that the run has.
-        told: whether the tracker says the steps (`hear`).
-        buffer: that is lost with this learner, one of as many as there are learners.
-        stop: as in `Schedule`.
     """
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        steps: int,
-        first: Version,
-        learners: int,
-        told: bool = False,
-        buffer: ReplayBuffer | None = None,
-        stop: StopRule = ENDLESS,
-    ) -> None:
-        super().__init__(algorithm, algorithm.start(), steps, stop)
-        self._first, self._learners, self._told, self._buffer = first, learners, told, buffer
-        self._first_steps = steps
+    first: Version  # of the parameters at the start of the run, with ``steps`` behind it
+    learners: int  # that the run has
+    told: bool = False  # whether the tracker says the steps (`hear`)
+    buffer: ReplayBuffer | None = None
+    """It is lost with this learner, and one of as many as there are learners."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._first_steps = self.steps
         self._fresh = 0  # environment steps that came with this learner's batches
 
     def begin(self, begun: ResumePoint) -> None:
         """Count the new steps on from those that the run has when this learner begins."""
         super().begin(begun)
-        if self._told:
+        if self.told:
             self.steps = begun.steps
-        if self._buffer is not None:
-            self._buffer.begin((begun.steps - self._first_steps) / self._learners)
-        if self._algorithm.source == "buffer":
+        if self.buffer is not None:
+            self.buffer.begin((begun.steps - self._first_steps) / self.learners)
+        if self.algorithm.source == "buffer":
             self._first_steps = begun.steps
 
     def before(self, batch: Batch, version: Version) -> None:
         """Move the state to the steps behind the batch."""
-        if self._algorithm.source == "buffer":
+        if self.algorithm.source == "buffer":
             own = self._fresh + int(batch.fresh)
         else:
-            own = (version.number - self._first.number) * batch.actions.numel()
-        if not self._told:
-            self.steps = self._first_steps + self._learners * own
+            own = (version.number - self.first.number) * batch.actions.numel()
+        if not self.told:
+            self.steps = self._first_steps + self.learners * own
         self._move({})
 
     def hear(self, steps: int) -> None:
         """Take the steps of the run: with dropped gradients, without learners that are lost."""
-        if self._told:
+        if self.told:
             self.steps = steps
-        elif self._algorithm.source == "queue":  # versions are of fewer batches, by --shrink
+        elif self.algorithm.source == "queue":  # versions are of fewer batches, by --shrink
             self._first_steps -= max(self.steps - steps, 0)
 
     def after(self, batch: Batch, values: dict[str, float]) -> None:
