@@ -6,6 +6,7 @@ ShardedReplay: several replay buffers that a learner reads from as if they were 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ LOOK_AGAIN = 1.0
 one that was waited for may have lost its actors."""
 
 
+@dataclass(eq=False)
 class ShardedReplay:
     """One learner's view of several replay buffers (a `colobus.roles.replay.api.ReplayReader`).
 
@@ -35,20 +37,16 @@ class ShardedReplay:
 
     Each learner has its own view, which is not shared between threads. It has no ``close``: the
     buffers are roles of their own, which other learners use too.
-
-    Args:
-        buffers: all of them, in the same order for all learners.
-        seed: of the run.
-        client: number of the learner.
-        patience: seconds that `sample` waits before it raises `Deadline` (0: it never waits).
     """
 
-    def __init__(
-        self, buffers: Sequence[ReplayBuffer], seed: int, client: int, patience: float = 600.0
-    ) -> None:
-        self._buffers, self._patience = list(buffers), patience
+    buffers: Sequence[ReplayBuffer]  # all of them, in the same order for all learners
+    seed: int  # of the run
+    client: int  # number of the learner
+    patience: float = 600.0  # seconds; see `colobus.roles.replay.api`
+
+    def __post_init__(self) -> None:
         self.depth = 0  # steps that all buffers kept when a batch was last sampled
-        self._random = np.random.default_rng(sequence(seed, "stores", client))
+        self._random = np.random.default_rng(sequence(self.seed, "stores", self.client))
 
     def sample(self) -> Batch:
         """Return a batch of one of the buffers; wait until one has a batch ready.
@@ -57,18 +55,18 @@ class ShardedReplay:
             Deadline: if no buffer had a batch within the patience.
             Closed: if the run stops.
         """
-        patience = Patience(self._patience)
+        patience = Patience(self.patience)
         while True:
             before, number = self.depth, self._choose()
             if self.depth > before:  # slowly, but steps come
-                patience = Patience(self._patience)
+                patience = Patience(self.patience)
             left = patience.left()
             try:
-                batch = self._buffers[number].sample(min(left, LOOK_AGAIN))
+                batch = self.buffers[number].sample(min(left, LOOK_AGAIN))
             except Deadline:
                 if left <= LOOK_AGAIN:
                     raise Deadline(
-                        f"no batch for {self._patience:g} s from any of {len(self._buffers)} "
+                        f"no batch for {self.patience:g} s from any of {len(self.buffers)} "
                         "replay buffers: the actors send too little"
                     ) from None
             else:
@@ -82,11 +80,11 @@ class ShardedReplay:
         for number in sorted(set(numbers.tolist())):
             of = numbers == number
             own = keys[of] - (number << SHARD_BITS)
-            self._buffers[number].update(own, generations[of], priorities[of])
+            self.buffers[number].update(own, generations[of], priorities[of])
 
     def _choose(self) -> int:
         """Return the number of a buffer that has a batch ready, or of any if none has."""
-        offers = [buffer.offer() for buffer in self._buffers]
+        offers = [buffer.offer() for buffer in self.buffers]
         self.depth = sum(offer.depth for offer in offers)
         masses = np.array([offer.mass if offer.ready else 0.0 for offer in offers])
         if not masses.any():
@@ -98,6 +96,7 @@ LOOK_AT_LOST = 0.2
 """Seconds between two looks at queues that are all lost."""
 
 
+@dataclass(eq=False)
 class JoinedQueues(ReplayReader):
     """A learner's view of several trajectory queues (a `colobus.roles.replay.api.ReplayReader`).
 
@@ -107,18 +106,15 @@ class JoinedQueues(ReplayReader):
 
     While a queue is lost with its process, batches are those of the others. Afterwards it is not
     waited for before it has a batch again, since its actors begin anew.
-
-    Args:
-        queues: in the order of their actors.
-        patience: seconds that `sample` waits for each queue before it raises `Deadline` (0: it
-            never waits).
     """
+
+    queues: Sequence[TrajectoryQueue]  # in the order of their actors
+    patience: float = 600.0  # seconds for each queue; see `colobus.roles.replay.api`
 
     depth = 0
     """Not known: asking would be a call to each queue."""
 
-    def __init__(self, queues: Sequence[TrajectoryQueue], patience: float = 600.0) -> None:
-        self._queues, self._patience = list(queues), patience
+    def __post_init__(self) -> None:
         self._away: set[int] = set()  # numbers of queues that were lost and have no batch yet
 
     def sample(self) -> Batch:
@@ -129,20 +125,20 @@ class JoinedQueues(ReplayReader):
                 longer.
             Closed: if the run stops.
         """
-        patience = Patience(self._patience)
+        patience = Patience(self.patience)
         while True:
-            found = [self._part(number) for number in range(len(self._queues))]
+            found = [self._part(number) for number in range(len(self.queues))]
             parts = [part for part in found if part is not None]
             if parts:
                 return joined(parts)
             if not patience.left():
-                raise Deadline(f"no batch for {self._patience:g} s: all queues are lost")
+                raise Deadline(f"no batch for {self.patience:g} s: all queues are lost")
             sleep(LOOK_AT_LOST)
 
     def _part(self, number: int) -> Batch | None:
         """Return the batch of one queue; None if it is lost, or was and has no batch yet."""
         try:
-            batch = self._queues[number].sample(0.0 if number in self._away else self._patience)
+            batch = self.queues[number].sample(0.0 if number in self._away else self.patience)
         except Lost:
             self._away.add(number)
             return None

@@ -102,23 +102,21 @@ class MinibatchBuffer:
         return +found
 
 
+@dataclass(eq=False)
 class PrefetchQueue(Closable):
     """Hands out prepared batches (a `colobus.roles.replay.api.ReplayReader`); passive.
 
     A loader takes the next batch of the replay and gets a ticket for it, one loader at a time, so
     the tickets are in the order of the batches. It prepares the batch and puts it into the queue.
     The learner gets batches in the order of their tickets, however many loaders there are.
-
-    Args:
-        replay: where the batches come from.
-        slots: batches that are prepared or in the queue, at most.
-        patience: seconds that `take` waits for a free slot, and `sample` for a batch, before they
-            raise `Deadline` (0: they never wait).
     """
 
-    def __init__(self, replay: ReplayReader, slots: int, patience: float = 600.0) -> None:
-        super().__init__(patience)
-        self._replay, self._slots = replay, slots
+    replay: ReplayReader  # where the batches come from
+    slots: int  # batches that are prepared or in the queue, at most
+    patience: float = 600.0  # seconds, for `take` too; see `colobus.roles.replay.api`
+
+    def __post_init__(self) -> None:
+        super().__init__(self.patience)
         self._taking = Condition()
         self._there: dict[int, Batch] = {}  # by ticket
         self._taken = self._handed_out = 0  # tickets
@@ -126,7 +124,7 @@ class PrefetchQueue(Closable):
     @property
     def depth(self) -> int:
         """What the replay keeps now."""
-        return self._replay.depth
+        return self.replay.depth
 
     def take(self) -> tuple[int, Batch]:
         """Wait for a free slot and for the next batch; return it with its ticket.
@@ -137,8 +135,8 @@ class PrefetchQueue(Closable):
         """
         with self._taking:
             with self._changed:
-                self.wait_until(lambda: self._taken - self._handed_out < self._slots, "free slot")
-            batch = self._replay.sample()
+                self.wait_until(lambda: self._taken - self._handed_out < self.slots, "free slot")
+            batch = self.replay.sample()
             ticket, self._taken = self._taken, self._taken + 1
             return ticket, batch
 
@@ -164,7 +162,7 @@ class PrefetchQueue(Closable):
         self, keys: torch.Tensor, generations: torch.Tensor, priorities: torch.Tensor
     ) -> None:
         """Pass the priorities on to the replay."""
-        self._replay.update(keys, generations, priorities)
+        self.replay.update(keys, generations, priorities)
 
 
 class Loader:

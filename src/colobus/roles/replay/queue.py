@@ -21,6 +21,7 @@ from colobus.core.types import PER_GAME, Batch, Trajectory
 from colobus.roles.replay.api import ReplayReader
 
 
+@dataclass(eq=False)
 class ReplayMix:
     """Keeps the newest windows, and draws old ones for each batch.
 
@@ -31,21 +32,16 @@ class ReplayMix:
 
     Where the agents of a game have policies of their own, what they played side by side stays
     together, and counts as one window here.
-
-    Args:
-        kept: windows kept, more than ``batch``.
-        proportion: old windows for each fresh one.
-        batch: fresh windows of a batch.
-        seeds: seed of the run, and numbers that tell this mix from others.
-        agents: whose windows stay together, which are neighbours in a trajectory.
     """
 
-    def __init__(
-        self, kept: int, proportion: float, batch: int, seeds: Sequence[int], agents: int = 1
-    ) -> None:
-        self._proportion, self._batch, self._agents = proportion, batch, agents
-        self._seed, *self._numbers = seeds
-        self._kept: deque[tuple[Trajectory, int]] = deque(maxlen=kept)  # with the first row
+    kept: int  # windows kept, more than ``batch``
+    proportion: float  # old windows for each fresh one
+    batch: int  # fresh windows of a batch
+    seeds: Sequence[int]  # seed of the run, and numbers that tell this mix from others
+    agents: int = 1  # whose windows stay together, which are neighbours in a trajectory
+
+    def __post_init__(self) -> None:
+        self._kept: deque[tuple[Trajectory, int]] = deque(maxlen=self.kept)  # with the first row
         self._batches = 0
 
     def take(self, fresh: Sequence[Trajectory]) -> list[Trajectory]:
@@ -54,8 +50,8 @@ class ReplayMix:
         Returns:
             Trajectories of one game each.
         """
-        rows = [range(0, len(trajectory.actions), self._agents) for trajectory in fresh]
-        old = self._draw(sum(map(len, rows))) if len(self._kept) > self._batch else []
+        rows = [range(0, len(trajectory.actions), self.agents) for trajectory in fresh]
+        old = self._draw(sum(map(len, rows))) if len(self._kept) > self.batch else []
         for trajectory, own in zip(map(with_own_memory, fresh), rows, strict=True):
             self._kept.extend((trajectory, row) for row in own)
         self._batches += 1
@@ -63,11 +59,12 @@ class ReplayMix:
 
     def _draw(self, fresh: int) -> list[Trajectory]:
         """Return old windows for so many fresh ones; the seed and the batch's number decide."""
-        random = np.random.default_rng(sequence(self._seed, "mix", *self._numbers, self._batches))
-        whole = int(self._proportion)
-        count = fresh * whole + int((random.random(fresh) < self._proportion - whole).sum())
+        seed, *numbers = self.seeds
+        random = np.random.default_rng(sequence(seed, "mix", *numbers, self._batches))
+        whole = int(self.proportion)
+        count = fresh * whole + int((random.random(fresh) < self.proportion - whole).sum())
         drawn = (self._kept[i] for i in random.integers(len(self._kept), size=count))
-        return [games_of(trajectory, slice(row, row + self._agents)) for trajectory, row in drawn]
+        return [games_of(trajectory, slice(row, row + self.agents)) for trajectory, row in drawn]
 
 
 def games_of(trajectory: Trajectory, part: slice) -> Trajectory:
