@@ -179,22 +179,19 @@ class DistributionalValues(ActionValues):
         return means_of(self.values, outputs, self.limit)
 
 
+@dataclass(eq=False)
 class EpsilonGreedy:
-    """Takes the action with the highest value, or with probability epsilon a random one.
+    """Takes the action with the highest value, or with probability epsilon a random one."""
 
-    Args:
-        player: the actor.
-        epsilons: returns epsilon of each game, float32[B], given the environment steps.
-    """
-
-    def __init__(self, player: Player, epsilons: Callable[[int], torch.Tensor]) -> None:
-        self._player, self._epsilons = player, epsilons
+    player: Player  # the actor
+    epsilons: Callable[[int], torch.Tensor]
+    """Returns epsilon of each game, float32[B], given the environment steps."""
 
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Draw the steps at which each game explores, and the actions there."""
-        games, actions = self._player.games, self._player.actions
+        games, actions = self.player.games, self.player.actions
         self._random = random
-        self._noise = epsilon_noise((length, games, actions), self._epsilons(steps), random)
+        self._noise = epsilon_noise((length, games, actions), self.epsilons(steps), random)
 
     def choose(self, t: int, scores: torch.Tensor) -> torch.Tensor:
         """Return actions int64[B], given action values float32[B, A]."""
@@ -205,34 +202,29 @@ class EpsilonGreedy:
         return Explored(torch.zeros(actions.shape), np.ones(len(actions), dtype=np.bool_))
 
 
+@dataclass(eq=False)
 class LastingEpsilonGreedy(EpsilonGreedy):
     """Epsilon-greedy whose random actions last several steps, also into the next rollout.
 
     How many steps is drawn from a zeta distribution: n has a probability proportional to
     ``n ** -2`` (epsilon z-greedy, Dabney et al. 2021, section 4.1). The share of random steps is
     epsilon all the same, so they begin more seldom than in the paper.
-
-    Args:
-        player: the actor.
-        epsilons: as in `EpsilonGreedy`.
-        longest: most steps that a random action lasts.
     """
 
-    def __init__(
-        self, player: Player, epsilons: Callable[[int], torch.Tensor], longest: int
-    ) -> None:
-        super().__init__(player, epsilons)
-        numbers = torch.arange(1, longest + 1, dtype=torch.float64)
+    longest: int  # most steps that a random action lasts
+
+    def __post_init__(self) -> None:
+        numbers = torch.arange(1, self.longest + 1, dtype=torch.float64)
         self._chances = numbers**-2
         self._mean = float((self._chances * numbers).sum() / self._chances.sum())
-        self._actions: Ints = np.zeros(player.games, dtype=np.int64)
-        self._left: Ints = np.zeros(player.games, dtype=np.int64)  # steps that they still last
+        self._actions: Ints = np.zeros(self.player.games, dtype=np.int64)
+        self._left: Ints = np.zeros(self.player.games, dtype=np.int64)  # steps that they still last
 
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Draw where random actions begin, which they are, and how long they last."""
-        games, actions = self._player.games, self._player.actions
+        games, actions = self.player.games, self.player.actions
         self._random = random
-        shape, epsilons = (length, games), self._epsilons(steps).double()
+        shape, epsilons = (length, games), self.epsilons(steps).double()
         # with this chance at each step without one, they are played in a share epsilon of all steps
         chances = epsilons / (self._mean * (1.0 - epsilons) + epsilons)
         begins = (torch.rand(shape, generator=random) < chances).numpy()
@@ -259,7 +251,7 @@ class LastingEpsilonGreedy(EpsilonGreedy):
         Raises:
             ValueError: if they cannot be those of such games.
         """
-        games, actions = self._player.games, self._player.actions
+        games, actions = self.player.games, self.player.actions
         for name, end in (("left", len(self._chances)), ("actions", actions)):
             value = state[name]
             whole = value.shape == (games,) and value.dtype == np.int64
@@ -268,6 +260,7 @@ class LastingEpsilonGreedy(EpsilonGreedy):
         self._left, self._actions = state["left"].copy(), state["actions"].copy()
 
 
+@dataclass(eq=False)
 class StickyExploration:
     """Explores as another exploration does, until an actor has had no reward for a while.
 
@@ -275,29 +268,27 @@ class StickyExploration:
     meets a reward. Random actions of a single step, and values that hardly differ, rarely lead to
     a reward that needs the same action for many steps. It is the rule of `Sampled` for actors that
     choose by action values.
-
-    Args:
-        player: the actor.
-        otherwise: how it explores.
-        hold_after: steps of the actor without any reward before actions are repeated.
     """
 
-    def __init__(self, player: Player, otherwise: EpsilonGreedy, hold_after: int) -> None:
-        self._actions, self._otherwise, self._hold_after = player.actions, otherwise, hold_after
-        self._rows = player.every_second_game()
+    otherwise: EpsilonGreedy  # how the actor explores
+    hold_after: int  # steps of the actor without any reward before actions are repeated
+
+    def __post_init__(self) -> None:
+        self._rows = self.otherwise.player.every_second_game()
         self._unrewarded = 0  # steps since the last reward
         self._held: torch.Tensor | None = None  # int64[H], of those rows
 
     def begin(self, net: Network, length: int, steps: int, random: torch.Generator) -> None:
         """Begin a rollout, and draw the actions that are repeated in it, if there are any."""
-        self._otherwise.begin(net, length, steps, random)
+        self.otherwise.begin(net, length, steps, random)
         self._held = None
-        if self._unrewarded >= self._hold_after and len(self._rows):
-            self._held = torch.randint(self._actions, (len(self._rows),), generator=random)
+        if self._unrewarded >= self.hold_after and len(self._rows):
+            actions = self.otherwise.player.actions
+            self._held = torch.randint(actions, (len(self._rows),), generator=random)
 
     def choose(self, t: int, scores: torch.Tensor) -> torch.Tensor:
         """Return actions int64[B], given action values float32[B, A]."""
-        actions = self._otherwise.choose(t, scores)
+        actions = self.otherwise.choose(t, scores)
         if self._held is not None:
             rows = self._rows
             allowed = losses.chosen(scores[rows], self._held) > losses.FORBIDDEN
@@ -307,18 +298,18 @@ class StickyExploration:
     def end(self, scores: torch.Tensor, actions: torch.Tensor, rewards: Floats) -> Explored:
         """Count the steps without a reward."""
         self._unrewarded = unrewarded(self._unrewarded, rewards)
-        return self._otherwise.end(scores, actions, rewards)
+        return self.otherwise.end(scores, actions, rewards)
 
     def save(self) -> State:
         """Return the steps since the last reward, and what the other exploration saves."""
-        other = self._otherwise
+        other = self.otherwise
         saved = other.save() if isinstance(other, Lasting) else {}
         return saved | {"unrewarded": self._unrewarded}
 
     def restore(self, state: State) -> None:
         """Go on from a result of `save`; raises what the other exploration raises."""
-        if isinstance(self._otherwise, Lasting):
-            self._otherwise.restore(state)
+        if isinstance(self.otherwise, Lasting):
+            self.otherwise.restore(state)
         self._unrewarded = int(state["unrewarded"])
 
 
@@ -336,7 +327,7 @@ def epsilon_greedy(
     exploration = EpsilonGreedy(player, epsilons)
     if longest > 1:
         exploration = LastingEpsilonGreedy(player, epsilons, longest)
-    return StickyExploration(player, exploration, hold_after) if hold_after else exploration
+    return StickyExploration(exploration, hold_after) if hold_after else exploration
 
 
 def falling(start: float, end: float, over: int, games: int) -> Callable[[int], torch.Tensor]:
