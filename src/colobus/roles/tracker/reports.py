@@ -77,8 +77,6 @@ class LearnerReports:
     def values(self) -> dict[str, float]:
         """Return the mean of each named value over the learners that have it."""
         every = [update.values for update in self._in_order()]
-        if len(every) == 1:
-            return every[0]
         names = dict.fromkeys(name for values in every for name in values)
         having = {name: [values[name] for values in every if name in values] for name in names}
         return {name: sum(values) / len(values) for name, values in having.items()}
