@@ -162,9 +162,7 @@ class MovingPolicy(Policy):
     The newest frame waits in memory of its own until the next step moves it in.
 
     Args:
-        net: as in `Policy`, like the next two.
-        algorithm: how to act.
-        device: of the copy.
+        net: as in `Policy`, as are ``algorithm`` and ``device``.
         cuda_graphs: record a step as a CUDA graph.
     """
 

@@ -13,11 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class UpdateSchedule:
-    """Versions and rounds, both counted from where the run's counting began.
-
-    By default there is one version of each round. With a replay buffer there is one of each batch
-    that is sampled.
-    """
+    """Versions and rounds, both counted from where the run's counting began: by default alike."""
 
     steps: int = 1  # of a round
     minimum: int = 0  # steps before the first batch; nothing is sampled for them

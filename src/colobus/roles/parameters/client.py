@@ -5,9 +5,8 @@
     client.push()                # the pending gradient goes to all servers
     client.end_round()
 
-There are two forms. `LocalClient`: the servers step the learner's own memory, so nothing is pulled
-and a push is an optimizer step. `RemoteClient`: the servers have memory of their own, in this
-process or in others. The learner does not know which one it has.
+There are two forms, and the learner does not know which one it has: a `LocalClient`, with which a
+push is an optimizer step and nothing is pulled, or a `RemoteClient`.
 """
 
 from __future__ import annotations

@@ -68,22 +68,18 @@ class ReplayReader(Protocol):
     def sample(self) -> Batch:
         """Return the next batch of ``N`` windows with ``T`` steps each; wait until there is one.
 
-        The batch belongs to the caller. Besides the fields of a trajectory it has:
+        The batch belongs to the caller. Of the fields that a replay adds (`Batch`):
 
-        * ``fresh``, int64 scalar: environment steps added to this replay since the batch before.
-          The sum over all batches of all learners is the number of steps played, whichever steps
-          were sampled; learners count the steps of a run by it.
-        * ``versions``, int64[N]: version number of the parameters that chose the first action of
-          each window.
-        * ``keys``, int64[N]: name each window for ``update``.
-        * ``generations``, int64[N]: how often the memory under a key was overwritten. A key whose
-          generation has changed since names another window.
-        * ``weights``, float32[N]: importance weights, which undo the bias of prioritized sampling.
-          The largest of the windows that have a step to learn from is 1; without priorities all
-          are 1.
-        * ``replayed``, bool[N]: the window was in an earlier batch of this queue, too. ``fresh``
-          does not count it, and statistics that steer training leave it out.
-        * ``uses``, int64 scalar: 0; a learner that uses a batch in several rounds counts there.
+        * The sum of ``fresh`` over all batches of all learners is the number of steps played,
+          whichever steps were sampled.
+        * ``versions`` are of the first action of each window.
+        * ``keys`` name each window for ``update``, and ``generations`` say how often the memory
+          under a key was overwritten.
+        * ``weights`` undo the bias of prioritized sampling. The largest of the windows that have a
+          step to learn from is 1; without priorities all are 1.
+        * ``fresh`` does not count what is ``replayed``, and statistics that steer training leave it
+          out.
+        * ``uses`` is 0; a learner that uses a batch in several rounds counts there.
 
         Raises:
             Deadline: if there was no batch within the patience.
