@@ -67,10 +67,13 @@ class Scene:
             server.log = self.log
         self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0)
         self.cache = PublishedParameters(Params(START, flat.values.clone()), kept=9, patience=0.0)
+        client = RemoteClient(
+            0, flat, self.servers, START, cache=self.cache, asynchronous=asynchronous
+        )
         self.learner = Learner(
             0,
             ALGORITHM,
-            RemoteClient(0, flat, self.servers, START, self.cache, asynchronous),
+            client,
             Backprop(ALGORITHM, 0, 5),
             SharedSchedule(ALGORITHM, ALGORITHM.start(), 100, first=START, learners=2),
             self.replay,

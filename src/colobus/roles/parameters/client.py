@@ -189,38 +189,28 @@ class LocalClient(ParameterClient):
         self.flat.check()  # takes a few microseconds a parameter; nothing else would show it
 
 
+@dataclass(eq=False, kw_only=True)
 class RemoteClient(ParameterClient):
     """For one of several learners around servers with memory of their own.
 
     A round is one pull and one gradient. What was pulled is passed on to the worker's actors, so
     they cost the servers nothing. A server in another process is sent the gradient and asked for
-    the next parameters in one call; nobody waits for its answer before the next round.
-
-    Args:
-        learner: as in `ParameterClient`, as are ``servers``, ``version`` and ``target_every``.
-        flat: parameters to start from; a copy is made.
-        cache: where the worker's actors pull from.
-        asynchronous: every gradient makes a step, so the slices may be of different versions.
-        broadcast_every: the cache gets the parameters when a version divisible by this is reached.
-        device: on which this learner computes. The servers are in the memory of the host.
+    the next parameters in one call; nobody waits for its answer before the next round. It begins
+    with a copy of the parameters in ``flat``.
     """
 
-    def __init__(
-        self,
-        learner: int,
-        flat: FlatParameters,
-        servers: Sequence[ParameterServer],
-        version: Version,
-        cache: PublishedParameters,
-        asynchronous: bool = False,
-        target_every: int = 0,
-        broadcast_every: int = 1,
-        device: torch.device = CPU,
-    ) -> None:
-        own = FlatParameters(copy.deepcopy(flat.module).to(device))
-        super().__init__(learner, own, servers, version, target_every, traffic=Traffic())
-        self._cache, self._asynchronous = cache, asynchronous
-        self._broadcast_every = broadcast_every
+    cache: PublishedParameters  # where the worker's actors pull from
+    asynchronous: bool = False
+    """Every gradient makes a step, so the slices may be of different versions."""
+    broadcast_every: int = 1
+    """The cache gets the parameters when a version divisible by this is reached."""
+    device: torch.device = CPU
+    """On which this learner computes. The servers are in the memory of the host."""
+
+    def __post_init__(self) -> None:
+        self.flat = FlatParameters(copy.deepcopy(self.flat.module).to(self.device))
+        self.traffic = Traffic()
+        super().__post_init__()
         self._wanted: Version | None = None  # version to wait for; None before the first round
         self._asked: list[Wait] = []  # for what each server answers to this round's gradient
 
@@ -231,26 +221,26 @@ class RemoteClient(ParameterClient):
     def pull(self) -> None:
         """Load parameters of a version not learned with yet, and publish them to the actors."""
         slices = self._take_answers()
-        if self._asynchronous:
+        if self.asynchronous:
             pulled = pull_newest(self.servers, slices)
         elif self._wanted is None:
             pulled = pull_common(self.servers)
         else:
             pulled = pull_consistent(self.servers, self._wanted, slices=slices)
         self._count(moved=pulled.moved)
-        version, last, every = pulled.version, self._cache.newest.version, self._broadcast_every
+        version, last, every = pulled.version, self.cache.newest.version, self.broadcast_every
         self.version, self._versions = version, pulled.versions
         self.flat.values.copy_(pulled.vector)
         sent = (last.incarnation, last.number // every)
         if (version.incarnation, version.number // every) > sent:
-            self._cache.publish(Params(version, pulled.vector))
+            self.cache.publish(Params(version, pulled.vector))
 
     def push(self, last: bool = False) -> None:
         """Send the pending gradient, and ask for the next parameters if the servers are remote."""
         if last or not all(isinstance(server, Remote) for server in self.servers):
             super().push(last)
             return
-        wanted = ANY if self._asynchronous else self._next
+        wanted = ANY if self.asynchronous else self._next
         self._asked = [ask(server, "exchange", sent, wanted) for server, sent in self._pending]
         self._pending.clear()
 
