@@ -153,7 +153,7 @@ class Slow:
 def test_a_disk_that_hangs_is_told_and_ends_the_run_after_the_patience() -> None:
     now = [100.0]
     work = Slow()
-    writer = Writer([work], patience=50.0, retry=0.01, now=lambda: now[0])
+    writer = Writer([work], patience=50.0, now=lambda: now[0])
     writer.wake()
     assert work.begun.wait(60)
     assert (writer.trouble(), writer.failure) == ("", None)
@@ -176,7 +176,7 @@ def test_the_end_waits_for_a_disk_for_its_patience(monkeypatch: pytest.MonkeyPat
 
     for patience in (0.0, 100.0):
         work = Slow()
-        writer = Writer([work], patience=patience, retry=0.01)
+        writer = Writer([work], patience=patience)
         writer.wake()
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "join", join)

@@ -49,11 +49,9 @@ class Writer:
 
     work: Sequence[Work]  # what is written whenever `wake` is called, in this order
     patience: float  # seconds for which writing may fail or hang before the error is final
-    retry: float | None = None  # seconds between two tries (default: `RETRY_SECONDS`)
     now: Callable[[], float] = time.monotonic  # returns the time in seconds
 
     def __post_init__(self) -> None:
-        self._retry = RETRY_SECONDS if self.retry is None else self.retry
         self._limit = max(self.patience, END_SECONDS)  # for one try, and for the last
         self.others: OSError | None = None  # of somebody else who writes into the folder
         self._failure: OSError | None = None
@@ -124,14 +122,14 @@ class Writer:
                 if done:
                     self._changed.wait_for(lambda: self._asked or self._closing)
                 elif not self._closing:
-                    self._changed.wait(self._retry)
+                    self._changed.wait(RETRY_SECONDS)
                 closing, self._asked = self._closing, False
             done = self._write()
             if closing and (done or self._is_final()):
                 self._ended = True
                 return
             if closing:
-                time.sleep(self._retry)
+                time.sleep(RETRY_SECONDS)
 
     def _write(self) -> bool:
         """Write everything; return whether all went well."""
