@@ -126,7 +126,11 @@ class ParameterServer:
         self._snapshots = PublishedParameters(
             params, patience=settings.patience, before=self._previous
         )
-        self._target = self._first_target(state)
+        self._target: Params | None = None
+        if settings.target_every:
+            copied = version.number - version.number % settings.target_every
+            first = on_host(state.get(TARGET, values))
+            self._target = Params(version._replace(number=copied), first)
         self._kept: tuple[Params, OptimizerState] | None = None
         self._lock, self.clock = Condition(), Clock()
 
@@ -239,39 +243,19 @@ class ParameterServer:
             if name in optimizer:
                 tensor.copy_(optimizer[name])
 
-    def _at_version(self) -> tuple[torch.Tensor, OptimizerState]:
-        """Return the parameters and the optimizer's state before the first step of a round."""
-        newest = self._snapshots.newest
-        values = newest.values if newest.version == self._version else self.values.clone()
-        return values, self._copy()
-
     def _copy(self) -> OptimizerState:
         copy = {name: tensor.clone() for name, tensor in self.optimizer.state().items()}
         copy |= {TARGET: self._target.values} if self._target else {}
         return copy | ({PREVIOUS: self._previous.values} if self._previous else {})
-
-    def _first_target(self, saved: OptimizerState) -> Params | None:
-        """Return the first target slice: the saved one, or a copy of the parameters."""
-        every, number = self._settings.target_every, self._version.number
-        if not every:
-            return None
-        values = saved.get(TARGET, self.values)
-        return Params(self._version._replace(number=number - number % every), on_host(values))
-
-    def _next_target(self, params: Params) -> Params:
-        """Return the target slice after a copy of the parameters, or after a mix with them."""
-        tau = self._settings.target_tau
-        if tau == 1.0 or self._target is None:
-            return params
-        mixed: torch.Tensor = torch.lerp(self._target.values, params.values, tau)
-        return params._replace(values=mixed)
 
     def _step(self, gradients: list[Gradient]) -> None:
         """Step with the mean of the gradients over all samples, summed in the order of learners."""
         gradients.sort(key=lambda g: g.learner)
         rate = sum(g.learning_rate for g in gradients) / len(gradients)
         if self._part == 0 and gradients[0].parts > 1:
-            self._before = self._at_version()
+            newest = self._snapshots.newest
+            values = newest.values if newest.version == self._version else self.values.clone()
+            self._before = values, self._copy()
         self._stepping = True
         with self.clock("step"):
             self.optimizer.step(_mean(gradients), rate)
@@ -295,7 +279,10 @@ class ParameterServer:
         if settings.previous:
             self._previous = self._snapshots.newest
         if copied:
-            self._target = self._next_target(params)
+            values = params.values
+            if settings.target_tau != 1.0 and self._target is not None:
+                values = torch.lerp(self._target.values, values, settings.target_tau)
+            self._target = params._replace(values=values)
         if kept:
             self._kept = (params, self._copy())
         if told:
