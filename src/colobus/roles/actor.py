@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from colobus.algorithms.api import Algorithm
 from colobus.algorithms.exploration import Lasting, Player
@@ -231,10 +230,6 @@ class Actor:
             self._restore(saved)
         self.policy.begin(self._frames, self._ages, length)
 
-    def _moved(self, array: NDArray[Any]) -> torch.Tensor:
-        """Return an array as a tensor on the device of the network; on the CPU without a copy."""
-        return torch.from_numpy(array).to(self.device)
-
     def _incarnation(self, version: Version) -> int:
         """Return the incarnation in the seeds of random numbers."""
         streams = self.settings.streams
@@ -248,7 +243,7 @@ class Actor:
             self._ages, self._lengths = saved["ages"].copy(), saved["lengths"].copy()
             self._scores = saved["scores"].copy()
             if "state" in saved:
-                self._state = self._moved(saved["state"].copy())
+                self._state = torch.from_numpy(saved["state"].copy()).to(self.device)
             if isinstance(self._exploration, Lasting):
                 self._exploration.restore(saved["exploration"])
 
@@ -301,7 +296,8 @@ class Actor:
                 rollout.add(t, acted, learned or step)
                 policy.add(t, step.frames, step.over)
                 if state is not None and step.over.any():
-                    state = state.masked_fill(self._moved(step.over).unsqueeze(1), 0.0)
+                    over = torch.from_numpy(step.over).to(self.device)
+                    state = state.masked_fill(over.unsqueeze(1), 0.0)
                 finished += self._finish(step)
         self._frames, self._ages = rollout.frames[:, length:], rollout.ages[:, length]
         self._state = state

@@ -307,7 +307,15 @@ class ProcessAllreduce:
             if backend_of(gpus) == "nccl":
                 if address.host == LOOPBACK:  # by itself NCCL would listen on a network
                     os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-                self._gpus = _nccl(store, self.rank, self.size, patience)
+                from torch.distributed import (  # type: ignore[attr-defined]  # torch stub
+                    PrefixStore,
+                    ProcessGroupNCCL,
+                )
+
+                nccl: Any = ProcessGroupNCCL  # torch's stub has no options
+                options = nccl.Options()
+                options._timeout = patience
+                self._gpus = nccl(PrefixStore("nccl", store), self.rank, self.size, options)
 
 
 Allreduce = ThreadAllreduce | ProcessAllreduce
@@ -329,19 +337,6 @@ def _gpu(device: torch.device) -> str:
     if device.type != "cuda" or not torch.distributed.is_nccl_available():
         return ""
     return str(torch.cuda.get_device_properties(device).uuid)
-
-
-def _nccl(store: Any, rank: int, size: int, patience: timedelta) -> Any:
-    """Return torch's process group that adds up on GPUs."""
-    from torch.distributed import (  # type: ignore[attr-defined]  # torch stub
-        PrefixStore,
-        ProcessGroupNCCL,
-    )
-
-    nccl: Any = ProcessGroupNCCL  # torch's stub has no options
-    options = nccl.Options()
-    options._timeout = patience
-    return nccl(PrefixStore("nccl", store), rank, size, options)
 
 
 def _networks(meeting: str) -> list[dict[str, str]]:

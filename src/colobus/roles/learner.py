@@ -61,7 +61,7 @@ class Learner:
         self._in_round = False
         self._batch: Batch | None = None  # the fresh one of this round
         self._uses: list[Use] | None = None  # what it learns from in this round
-        self._shown: torch.Tensor | None = None  # stacks of the last one, for a picture
+        self._shown: torch.Tensor | None = None  # stacks of the last one, for the next picture
         self._over: bool | None = None  # what the tracker answered to this round's report
         self._values: dict[str, float] = {}  # found in it
         self._waited = 0.0  # seconds, up to the last report
@@ -111,10 +111,12 @@ class Learner:
         self.schedule.after(batch, self._values)
         self._in_round = False
         if self.saves:
-            self._keep_stacks(batch)
-        if self.saves and self.tracker.wants_checkpoint():
-            with suppress(CannotWrite):  # the tracker was told, and wants another one soon
-                self.save()
+            net = self.client.flat.module
+            if isinstance(net, Network) and isinstance(net.auxiliary, Decoder):
+                self._shown = some_stacks(batch.frames, batch.ages, net.stack)
+            if self.tracker.wants_checkpoint():
+                with suppress(CannotWrite):  # the tracker was told, and wants another one soon
+                    self.save()
 
     def restart(self) -> bool:
         """Go back to the beginning of the round after an error; return whether that is possible."""
@@ -137,7 +139,14 @@ class Learner:
             CannotWrite: if what belongs to the checkpoint, such as a replay buffer, cannot be
                 written. The tracker has been told.
         """
-        self._save_beside()
+        if self.before_save is not None:
+            try:
+                with self.clock("wait for the disk"):  # also for one that hangs
+                    self.before_save(self.client.version)
+            except CannotWrite as error:
+                self.tracker.beside(OSError(errno.EIO, str(error)))
+                raise
+            self.tracker.beside(None)
         with self.clock("report"):
             states = self.client.states()
             self.tracker.checkpoint(
@@ -154,18 +163,6 @@ class Learner:
                 net = self.client.flat.module
                 assert isinstance(net, Network)
                 self.tracker.picture(*reconstruct(net, self._shown), self.schedule.steps)
-
-    def _save_beside(self) -> None:
-        """Write what belongs to a checkpoint; a disk that hangs is waited for."""
-        if self.before_save is None:
-            return
-        try:
-            with self.clock("wait for the disk"):
-                self.before_save(self.client.version)
-        except CannotWrite as error:
-            self.tracker.beside(OSError(errno.EIO, str(error)))
-            raise
-        self.tracker.beside(None)
 
     def save_last(self) -> bool:
         """Save at the end of a run; return False if something was learned that cannot be saved.
@@ -230,12 +227,6 @@ class Learner:
             over, steps = self.tracker.report(self._update(batch))
             self.schedule.hear(steps)
         return over if member is None else member.any(over)
-
-    def _keep_stacks(self, batch: Batch) -> None:
-        """Keep what the picture beside the next checkpoint shows, if the network has a decoder."""
-        net = self.client.flat.module
-        if isinstance(net, Network) and isinstance(net.auxiliary, Decoder):
-            self._shown = some_stacks(batch.frames, batch.ages, net.stack)
 
     def _update(self, batch: Batch) -> Update:
         """Return what the tracker is told, before the gradient that makes the version is pushed."""

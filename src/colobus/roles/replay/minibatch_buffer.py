@@ -59,20 +59,16 @@ class MinibatchBuffer:
         self._held[number], self._left[number] = fresh, self._uses_of(number)
         due = self._even(number) if self.order == "ring" else self._drawn(number)
         uses = []
-        for batch in sorted(due):
-            uses.append(Use(self._hand_out(batch), due[batch]))
-            self._left[batch] -= due[batch]
-            if not self._left[batch]:
-                del self._left[batch], self._held[batch]
+        for held in sorted(due):
+            batch, before = self._held[held], self._uses_of(held) - self._left[held]
+            if before:  # only once it is fresh
+                batch = batch._replace(uses=torch.tensor(before), fresh=torch.tensor(0))
+            uses.append(Use(batch, due[held]))
+            self._left[held] -= due[held]
+            if not self._left[held]:
+                del self._left[held], self._held[held]
         self._round += 1
         return uses
-
-    def _hand_out(self, number: int) -> Batch:
-        """Return a held batch with the epochs that were over it before; only once it is fresh."""
-        batch, before = self._held[number], self._uses_of(number) - self._left[number]
-        if not before:
-            return batch
-        return batch._replace(uses=torch.tensor(before), fresh=torch.tensor(0))
 
     def _uses_of(self, number: int) -> int:
         return min(number + 1, self.uses) if self.ramp_up else self.uses
