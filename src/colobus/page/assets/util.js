@@ -79,6 +79,10 @@ export function palette(index) {
   return `hsl(${Math.round(index * 137.5) % 360} 62% ${isDark() ? 68 : 42}%)`;
 }
 
+const probe = document.head.appendChild(make("i")); // an element that is never seen
+
+// The colour that a variable of page.css has in the present light.
 export function variable(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
 }
