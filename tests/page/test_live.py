@@ -188,7 +188,7 @@ def test_the_page_its_files_and_what_it_is_about() -> None:
     page = client(LiveGame(Catcher(), human=True))
     home = page.get(f"/?token={TOKEN}")
     assert "samesite=strict" in home.headers["set-cookie"].lower()
-    for name in ("play.js", "play.css", "page.css", "util.js"):
+    for name in ("play.js", "page.css", "util.js"):
         assert f"assets/{name}" in home.text or name == "util.js"
         assert page.get(f"/assets/{name}").status_code == 200
     for name in ("page.js", "index.html", "../live.py", "..%2flive.py"):

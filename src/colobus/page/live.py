@@ -280,7 +280,7 @@ class LiveGame:
 
 PAGE = "play.html"
 
-FILES = (PAGE, "play.js", "play.css", "page.css", "util.js")
+FILES = (PAGE, "play.js", "page.css", "util.js")
 """Files that the page consists of."""
 
 KEYS = {"up", "down", "left", "right", "fire", *"0123456789"}
