@@ -1,6 +1,6 @@
 // The page: asks the server what has changed, and shows it. Nothing is written, nobody else is asked.
 
-import { make, byId, show, words, palette, number, scoreOf } from "./util.js";
+import { make, byId, show, problem, valueAt, words, palette, number, scoreOf } from "./util.js";
 import { Chart, smoothed, zoom } from "./charts.js";
 import * as panels from "./panels.js";
 
@@ -91,11 +91,6 @@ function take(found) {
   document.body.dataset.ready = "yes";
 }
 
-function problem(text) {
-  show("problem", Boolean(text));
-  byId("problem").textContent = text;
-}
-
 // What is drawn
 
 function draw() {
@@ -119,8 +114,7 @@ function drawList() {
   byId("filter").hidden = runs.length <= FEW;
   byId("picked").textContent = `${picked().length} of ${runs.length} shown`;
   const wanted = runs.filter((run) => `${run.name} ${run.folder} ${state.groups.get(run.group)}`.toLowerCase().includes(state.filter));
-  const groups = new Map();
-  for (const run of wanted) groups.set(run.group, [...(groups.get(run.group) ?? []), run]);
+  const groups = Map.groupBy(wanted, (run) => run.group);
   byId("list").replaceChildren(...[...groups].map(([group, members]) => groupOf(group, members)));
 }
 
@@ -150,8 +144,7 @@ function linesOf(runs, column) {
   const having = runs.filter((run) => run.curve[column]?.some((value) => value !== null));
   const thin = having.length > FEW;
   if (!byGroup()) return having.map((run) => ({ label: run.name, colour: colourOf(run), lines: [line(run)], thin }));
-  const groups = new Map();
-  for (const run of having) groups.set(run.group, [...(groups.get(run.group) ?? []), run]);
+  const groups = Map.groupBy(having, (run) => run.group);
   return [...groups].map(([group, members]) => ({ label: state.groups.get(group), colour: colourOfGroup(group), lines: members.map(line) }));
 }
 
@@ -225,14 +218,9 @@ function marksOf(runs) {
   if (runs.length > FEW) return [];
   return runs.flatMap((run) =>
     run.evaluations
-      .map((one) => ({ x: state.axis === "steps" ? one.steps : (one.seconds ?? secondsAt(run, one.steps)), y: one.mean, error: 1.96 * (one.error ?? 0), colour: colourOf(run) }))
+      .map((one) => ({ x: state.axis === "steps" ? one.steps : (one.seconds ?? valueAt(run, "seconds", one.steps)), y: one.mean, error: 1.96 * (one.error ?? 0), colour: colourOf(run) }))
       .filter((mark) => mark.x !== null && (!zoom.range || (mark.x >= zoom.range[0] && mark.x <= zoom.range[1]))),
   );
-}
-
-function secondsAt(run, steps) {
-  const at = run.curve.steps.findLastIndex((value) => value <= steps);
-  return at < 0 ? null : run.curve.seconds[at];
 }
 
 function levelsOf(runs) {

@@ -1,6 +1,6 @@
 // The parts of the page beside the charts: cards, films, stages, evaluations, events, settings.
 
-import { make, byId, show, number, scoreOf, steps, clock, ago, words, palette } from "./util.js";
+import { make, byId, show, valueAt, number, scoreOf, steps, clock, ago, words, palette } from "./util.js";
 
 const CARDS = 6; // more runs are a table
 
@@ -113,8 +113,7 @@ function figure(run, film, place, used) {
 }
 
 function score(run, film) {
-  const at = run.curve.steps.findLastIndex((value) => value <= film.steps);
-  const value = at < 0 ? null : run.curve.score[at];
+  const value = valueAt(run, "score", film.steps);
   return value === null || value === undefined ? null : make("span", { class: "quiet" }, `score ${scoreOf(value)}`);
 }
 

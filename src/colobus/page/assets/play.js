@@ -1,6 +1,6 @@
 // A live game: asks for one picture after the other, and tells which keys are held down.
 
-import { byId, show, number, steps } from "./util.js";
+import { byId, show, problem, number, steps } from "./util.js";
 
 const KEYS = {
   ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right",
@@ -47,11 +47,6 @@ function draw(facts, picture) {
   byId("action").textContent = facts.action ? facts.action.toLowerCase() : facts.person ? "–" : "agent";
   byId("scores").textContent = facts.scores.length ? `Scores so far: ${facts.scores.map((score) => number(score)).join(", ")}` : "";
   document.body.dataset.ready = "yes";
-}
-
-function problem(text) {
-  show("problem", Boolean(text));
-  byId("problem").textContent = text;
 }
 
 // Keys

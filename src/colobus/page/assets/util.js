@@ -20,6 +20,17 @@ export function show(id, visible) {
   return visible;
 }
 
+export function problem(text) {
+  show("problem", Boolean(text));
+  byId("problem").textContent = text;
+}
+
+// A value of a run at the newest row of at most so many steps; null before the first.
+export function valueAt(run, column, most) {
+  const at = run.curve.steps.findLastIndex((value) => value <= most);
+  return at < 0 ? null : run.curve[column][at];
+}
+
 export function steps(value) {
   if (value === null || value === undefined) return "";
   if (Math.abs(value) >= 1e9) return `${trim(value / 1e9)} G`;
