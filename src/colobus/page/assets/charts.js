@@ -8,6 +8,11 @@ const shared = uPlot.sync("x");
 
 export const zoom = { range: null, changed: () => {} };
 
+export function zoomTo(range) {
+  zoom.range = range;
+  zoom.changed();
+}
+
 // Values of a line at the places of a grid, by linear interpolation; null outside of the line.
 export function resample(xs, ys, grid) {
   const out = new Array(grid.length).fill(null);
@@ -59,15 +64,15 @@ export function smoothed(values, weight) {
 const withAlpha = (colour, share) => `color-mix(in srgb, ${colour} ${Math.round(100 * share)}%, transparent)`;
 
 export class Chart {
-  constructor(parent, title, height) {
-    this.box = make("div", { class: "chart" });
+  // The chart is the last thing in its place, an element that is removed with it.
+  constructor(place, height) {
     this.tip = make("div", { class: "tip", hidden: true });
+    this.box = make("div", { class: "chart" }, this.tip);
+    this.place = place;
     this.height = height;
     this.plot = null;
     this.signature = "";
-    this.name = title;
-    this.box.append(this.tip);
-    parent.append(this.box);
+    place.append(this.box);
     this.box.style.minHeight = `${height}px`;
     this.resized = new ResizeObserver(() => this.plot?.setSize(this.size()));
     this.resized.observe(this.box);
@@ -83,7 +88,7 @@ export class Chart {
     this.resized.disconnect();
     this.seen.disconnect();
     this.plot?.destroy();
-    this.box.remove();
+    this.place.remove();
   }
 
   // groups: [{label, colour, lines: [{xs, ys, raw}]}]; a group of several lines is drawn as a band.
@@ -163,7 +168,7 @@ export class Chart {
         setCursor: [(plot) => this.point(plot)],
         setSelect: [(plot) => this.select(plot)],
       },
-      plugins: [{ hooks: { ready: (plot) => plot.over.addEventListener("dblclick", () => this.unzoom()) } }],
+      plugins: [{ hooks: { ready: (plot) => plot.over.addEventListener("dblclick", () => zoomTo(null)) } }],
     };
   }
 
@@ -189,14 +194,8 @@ export class Chart {
   select(plot) {
     const { left, width } = plot.select;
     if (width < 6 || !plot.over.matches(":hover")) return; // the other charts follow
-    zoom.range = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")];
     plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-    zoom.changed();
-  }
-
-  unzoom() {
-    zoom.range = null;
-    zoom.changed();
+    zoomTo([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")]);
   }
 
   draw(plot) {
@@ -258,7 +257,7 @@ export class Chart {
     this.tip.replaceChildren(
       make("strong", {}, this.axis === "steps" ? `${steps(Math.round(x))} steps` : clock(x)),
       ...near.map(({ series, value }) =>
-        make("span", { class: "row" }, make("i", { class: "swatch", colour: strokeOf(series) }), make("span", { class: "name" }, series.label), make("b", {}, number(value))),
+        make("span", { class: "row" }, make("i", { class: "swatch", colour: series.stroke() }), make("span", { class: "name" }, series.label), make("b", {}, number(value))),
       ),
       ...(rows.length > near.length ? [make("span", { class: "quiet" }, `and ${rows.length - near.length} more`)] : []),
     );
@@ -279,7 +278,5 @@ export function scaleFor(lines) {
   if (least > 0) return most > 4 * least ? LOG : LINEAR;
   return Math.max(most, -least) > 10 ? BOTH_SIGNS : LINEAR;
 }
-
-const strokeOf = (series) => (typeof series.stroke === "function" ? series.stroke() : series.stroke);
 
 const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];

@@ -1,7 +1,7 @@
 // The page: asks the server what has changed, and shows it. Nothing is written, nobody else is asked.
 
 import { make, byId, show, problem, valueAt, words, palette, number, scoreOf } from "./util.js";
-import { Chart, smoothed, zoom } from "./charts.js";
+import { Chart, smoothed, zoom, zoomTo } from "./charts.js";
 import * as panels from "./panels.js";
 
 const WAIT = 400; // milliseconds between an answer and the next question
@@ -150,11 +150,11 @@ function linesOf(runs, column) {
 
 function chart(key, parent, title, height) {
   if (!charts.has(key)) {
-    const place = key === "score" ? parent : make("div", { class: "card" }, make("h3", {}, title));
-    if (place !== parent) parent.append(place);
-    charts.set(key, { chart: new Chart(place, title, height), place: place === parent ? null : place });
+    const place = key === "score" ? make("div") : make("div", { class: "card" }, make("h3", {}, title));
+    parent.append(place);
+    charts.set(key, new Chart(place, height));
   }
-  return charts.get(key).chart;
+  return charts.get(key);
 }
 
 function drawCharts(runs) {
@@ -173,10 +173,9 @@ function drawCharts(runs) {
       chart(name, byId(part), TITLES[name] ?? words(name), 190).update(lines, state.axis, { log: state.heights === "log" });
     }
   }
-  for (const [key, { chart: old, place }] of charts) {
+  for (const [key, old] of charts) {
     if (drawn.has(key)) continue;
     old.remove();
-    place?.remove();
     charts.delete(key);
   }
   show("more", state.ids.length > FEW && !openLearning);
@@ -237,11 +236,9 @@ function choose(id, name) {
   for (const button of buttons) {
     button.addEventListener("click", () => {
       state[name] = button.dataset.value;
-      zoom.range = null;
-      show("unzoom", false);
       store(name, state[name]);
       mark();
-      draw();
+      zoomTo(null);
     });
   }
   mark();
@@ -275,7 +272,7 @@ function begin() {
   byId("picker").open = innerWidth >= 1000;
   document.addEventListener("visibilitychange", () => document.hidden || ask());
   zoom.changed = () => (show("unzoom", zoom.range !== null), draw());
-  byId("unzoom").addEventListener("click", () => ((zoom.range = null), zoom.changed()));
+  byId("unzoom").addEventListener("click", () => zoomTo(null));
   setInterval(() => document.hidden || panels.cards(picked(), colourOf), 60000); // “2 s ago” gets older
   ask();
 }
