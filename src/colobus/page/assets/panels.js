@@ -75,11 +75,7 @@ const kept = new Map(); // films by address, so that one that plays is not made 
 
 export function films(runs, colourOf) {
   const having = runs.filter((run) => run.films.length || run.together);
-  if (!show("films-part", having.length)) {
-    byId("films").replaceChildren();
-    kept.clear();
-    return;
-  }
+  show("films-part", having.length);
   const signature = JSON.stringify(having.map((run) => [run.id, run.name, run.learning, run.films, run.together, colourOf(run)]));
   if (byId("films").dataset.shown === signature) return;
   byId("films").dataset.shown = signature;
