@@ -6,17 +6,19 @@ const CARDS = 6; // more runs are a table
 
 export function cards(runs, colourOf) {
   const place = byId("cards");
-  place.className = runs.length > CARDS ? "card scroll" : "cards";
-  if (runs.length > CARDS) {
-    place.replaceChildren(table(runs, colourOf));
-    return;
-  }
-  place.replaceChildren(...runs.map((run) => card(run, colourOf(run))));
+  const many = runs.length > CARDS;
+  place.className = many ? "card scroll" : "cards";
+  place.replaceChildren(...(many ? [overview(runs, colourOf)] : runs.map((run) => card(run, colourOf(run)))));
 }
 
-const of = (run, name) => run.newest[name];
+// Tables: rows of runs begin with the name beside its colour.
+const head = (name, kind) => make("th", { class: kind }, name);
+const cell = (value, kind) => make("td", { class: kind }, value);
+const swatch = (run, colourOf) => make("i", { class: "swatch", colour: colourOf(run) });
+const row = (run, colourOf, ...cells) => make("tr", {}, make("th", { scope: "row" }, swatch(run, colourOf), run.name), ...cells);
+const table = (heads, rows, kind) => make("table", { class: kind }, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
 
-export function speedOf(run) {
+function speedOf(run) {
   const speeds = run.curve.steps_per_second.filter((value) => value !== null).slice(-5);
   return speeds.length ? speeds.sort((a, b) => a - b)[speeds.length >> 1] : null;
 }
@@ -27,48 +29,33 @@ function status(run) {
 
 function card(run, colour) {
   const facts = [
-    ["best", scoreOf(of(run, "best"))],
-    ["games", number(of(run, "games"))],
-    ["steps", steps(of(run, "steps"))],
-    ["time", clock(of(run, "seconds"))],
+    ["best", scoreOf(run.newest.best)],
+    ["games", number(run.newest.games)],
+    ["steps", steps(run.newest.steps)],
+    ["time", clock(run.newest.seconds)],
     ["steps per s", number(speedOf(run))],
     ["limited by", run.bound || "–"],
-    ...(run.newest.cores_busy === undefined ? [] : [["cores busy", `${number(of(run, "cores_busy"))} of ${run.machine.cores}`]]),
+    ...(run.newest.cores_busy === undefined ? [] : [["cores busy", `${number(run.newest.cores_busy)} of ${run.machine.cores}`]]),
   ];
   return make(
     "article",
     { class: "card run", colour },
     make("div", { class: "title" }, make("h3", { title: run.folder }, run.name), status(run)),
     make("p", { class: "quiet" }, [run.game, run.algorithm, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · ")),
-    make("p", { class: "big" }, scoreOf(of(run, "score")), make("small", {}, ` mean of ${Math.min(of(run, "games") ?? 50, 50)} games`)),
+    make("p", { class: "big" }, scoreOf(run.newest.score), make("small", {}, ` mean of ${Math.min(run.newest.games ?? 50, 50)} games`)),
     make("dl", {}, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
   );
 }
 
-function table(runs, colourOf) {
+function overview(runs, colourOf) {
   const heads = ["run", "score", "best", "evaluated", "steps", "time", "steps/s", "lag", "limited by", "seed", ""];
-  return make(
-    "table",
-    { class: "side" },
-    make("thead", {}, make("tr", {}, ...heads.map((head, i) => make("th", { class: i > 0 && i < 8 ? "right" : "" }, head)))),
-    make(
-      "tbody",
-      {},
-      ...runs.map((run) => {
-        const last = run.evaluations[run.evaluations.length - 1];
-        const numbers = [scoreOf(of(run, "score")), scoreOf(of(run, "best")), last ? scoreOf(last.mean) : "–", steps(of(run, "steps")), clock(of(run, "seconds")), number(speedOf(run)), number(of(run, "lag_mean"))];
-        return make(
-          "tr",
-          {},
-          make("th", { scope: "row" }, make("i", { class: "swatch", colour: colourOf(run) }), run.name),
-          ...numbers.map((value) => make("td", { class: "right" }, value)),
-          make("td", {}, run.bound || "–"),
-          make("td", {}, run.seed ?? ""),
-          make("td", {}, status(run)),
-        );
-      }),
-    ),
-  );
+  const rows = runs.map((run) => {
+    const newest = run.newest;
+    const numbers = [scoreOf(newest.score), scoreOf(newest.best), scoreOf(run.evaluations.at(-1)?.mean), steps(newest.steps), clock(newest.seconds), number(speedOf(run)), number(newest.lag_mean)];
+    const rest = [run.bound || "–", run.seed ?? "", status(run)];
+    return row(run, colourOf, ...numbers.map((value) => cell(value, "right")), ...rest.map((value) => cell(value)));
+  });
+  return table(heads.map((name, i) => head(name, i > 0 && i < 8 ? "right" : "")), rows, "side");
 }
 
 const kept = new Map(); // films by address, so that one that plays is not made again
@@ -83,7 +70,7 @@ export function films(runs, colourOf) {
   const rows = having.map((run) => {
     const shown = run.films.map((film, i) => figure(run, film, i, used));
     const together = run.together ? make("figure", { class: "together" }, moving(run, run.together, used)) : null;
-    return make("div", { class: "film-cell" }, make("h3", {}, make("i", { class: "swatch", colour: colourOf(run) }), run.name), together, make("div", { class: "strip" }, ...shown));
+    return make("div", { class: "film-cell" }, make("h3", {}, swatch(run, colourOf), run.name), together, make("div", { class: "strip" }, ...shown));
   });
   byId("films").replaceChildren(...rows);
   for (const address of kept.keys()) if (!used.has(address)) kept.delete(address);
@@ -148,7 +135,7 @@ export function stages(runs, colourOf) {
       make(
         "div",
         { class: "stages-of" },
-        make("h3", {}, make("i", { class: "swatch", colour: colourOf(run) }), run.name, make("span", { class: "quiet" }, ` limited by ${run.bound}`)),
+        make("h3", {}, swatch(run, colourOf), run.name, make("span", { class: "quiet" }, ` limited by ${run.bound}`)),
         ...Object.entries(run.stages).map(([role, shares]) => bar(role, shares, run.bound)),
       ),
     ),
@@ -172,46 +159,27 @@ export function evaluations(runs, colourOf) {
   const rows = runs.flatMap((run) => run.evaluations.map((one) => ({ run, one }))).reverse();
   if (!show("evaluations-part", rows.length)) return;
   const heads = ["run", "mean", "95 % interval", "steps", "protocol", "games", "actions"];
-  byId("evaluations").replaceChildren(
-    make(
-      "table",
-      {},
-      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", {}, head)))),
-      make(
-        "tbody",
-        {},
-        ...rows.slice(0, 200).map(({ run, one }) => {
-          const wide = 1.96 * (one.error ?? NaN);
-          const interval = one.error === null ? "–" : `${scoreOf(one.mean - wide)} to ${scoreOf(one.mean + wide)}`;
-          const mean = `${scoreOf(one.mean)}${one.error === null ? "" : ` ± ${scoreOf(one.error)}`}`;
-          const cells = [mean, interval, steps(one.steps), one.protocol, one.games, one.policy];
-          return make("tr", {}, make("th", { scope: "row" }, make("i", { class: "swatch", colour: colourOf(run) }), run.name), ...cells.map((cell) => make("td", {}, cell)));
-        }),
-      ),
-    ),
-  );
+  const shown = rows.slice(0, 200).map(({ run, one }) => {
+    const wide = 1.96 * (one.error ?? NaN);
+    const interval = one.error === null ? "–" : `${scoreOf(one.mean - wide)} to ${scoreOf(one.mean + wide)}`;
+    const mean = `${scoreOf(one.mean)}${one.error === null ? "" : ` ± ${scoreOf(one.error)}`}`;
+    const cells = [mean, interval, steps(one.steps), one.protocol, one.games, one.policy];
+    return row(run, colourOf, ...cells.map((value) => cell(value)));
+  });
+  byId("evaluations").replaceChildren(table(heads.map((name) => head(name)), shown));
 }
 
 export function events(runs, colourOf) {
   const rows = runs.flatMap((run) => run.events.map((event) => ({ run, event })));
   rows.sort((a, b) => (b.event.seconds ?? Infinity) - (a.event.seconds ?? Infinity));
   if (!show("events-part", rows.length)) return;
-  byId("events").replaceChildren(
-    make(
-      "table",
-      {},
-      make(
-        "tbody",
-        {},
-        ...rows.slice(0, 200).map(({ run, event }) => {
-          const { event: kind, seconds, ...rest } = event;
-          const said = Object.entries(rest).map(([name, value]) => `${words(name).toLowerCase()} ${typeof value === "number" ? number(value) : value}`);
-          const when = typeof seconds === "number" ? clock(seconds) : "";
-          return make("tr", {}, make("th", { scope: "row" }, make("i", { class: "swatch", colour: colourOf(run) }), run.name), make("td", { class: "right" }, when), make("td", {}, make("b", {}, words(String(kind)))), make("td", { class: "quiet wide" }, said.join(" · ")));
-        }),
-      ),
-    ),
-  );
+  const shown = rows.slice(0, 200).map(({ run, event }) => {
+    const { event: kind, seconds, ...rest } = event;
+    const said = Object.entries(rest).map(([name, value]) => `${words(name).toLowerCase()} ${typeof value === "number" ? number(value) : value}`);
+    const when = typeof seconds === "number" ? clock(seconds) : "";
+    return row(run, colourOf, cell(when, "right"), cell(make("b", {}, words(String(kind)))), cell(said.join(" · "), "quiet wide"));
+  });
+  byId("events").replaceChildren(table([], shown));
 }
 
 // Columns are groups of seeds where there are several groups, else runs.
@@ -222,22 +190,16 @@ export function settings(runs, groups, all) {
   if (!show("settings-part", columns.length)) return;
   const names = [...new Set(columns.flatMap((run) => Object.keys(run.settings)))];
   const differs = (name) => columns.some((run) => run.settings[name] !== columns[0].settings[name]);
-  const rows = names.filter((name) => name !== "seed" && (all || !several || differs(name)));
+  if (!several && !all) {
+    byId("settings").replaceChildren(make("p", { class: "quiet" }, runs.length > 1 ? "All these runs have the same settings; at most their seeds differ." : "There is one run, so nothing differs."));
+    return;
+  }
+  const wanted = names.filter((name) => name !== "seed" && (all || differs(name)));
   const missing = (name) => columns.filter((run) => run.settings[name] === undefined).length;
-  rows.sort((a, b) => missing(a) - missing(b)); // what one lacks is often of another version
-  const alone = !several && !all;
-  byId("all-settings").parentElement.hidden = false;
-  const heads = columns.map((run) => (several ? groups.get(run.group) : `${runs.length > 1 ? "all runs" : run.name}`));
-  byId("settings").replaceChildren(
-    alone
-      ? make("p", { class: "quiet" }, runs.length > 1 ? "All these runs have the same settings; at most their seeds differ." : "There is one run, so nothing differs.")
-      : make(
-          "table",
-          {},
-          make("thead", {}, make("tr", {}, make("th", {}), ...heads.map((head) => make("th", {}, head)))),
-          make("tbody", {}, ...rows.map((name) => make("tr", { class: several && differs(name) ? "differs" : "" }, make("th", { scope: "row" }, name), ...columns.map((run) => make("td", {}, run.settings[name] ?? "–"))))),
-        ),
-  );
+  wanted.sort((a, b) => missing(a) - missing(b)); // what one lacks is often of another version
+  const heads = columns.map((run) => (several ? groups.get(run.group) : runs.length > 1 ? "all runs" : run.name));
+  const rows = wanted.map((name) => make("tr", { class: differs(name) ? "differs" : "" }, make("th", { scope: "row" }, name), ...columns.map((run) => cell(run.settings[name] ?? "–"))));
+  byId("settings").replaceChildren(table(["", ...heads].map((name) => head(name)), rows));
 }
 
 // A film has its controls while a mouse is over it; without a mouse, a touch plays or stops it.
