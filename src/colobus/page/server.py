@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
@@ -46,8 +47,6 @@ NAMES = (HOST, "localhost")
 """What a browser may call this machine."""
 
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-
-FILM_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
 
 MOST_COLUMNS = 200
 """Columns that one request gets; the page asks for no more (page.js)."""
@@ -93,7 +92,7 @@ def make_app(view: PageView, token: str, port: int, once: str = "") -> Starlette
         path = view.film(request.path_params["run"], request.path_params["name"])
         if path is None or not path.is_file() or path.is_symlink():
             return PlainTextResponse("there is no such film", 404)
-        return FileResponse(path, media_type=FILM_TYPES[path.suffix])
+        return FileResponse(path)
 
     routes = [Route("/look", look), Route("/films/{run}/{name}", film)]
     return guarded("index.html", assets(), routes, token, port, once)
@@ -191,17 +190,13 @@ def listen(port: int) -> socket.socket:
     Raises:
         ColobusError: if another program listens there, or the port may not be used.
     """
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((HOST, port))
-        found.listen(64)
+        return socket.create_server((HOST, port), backlog=64)
     except OSError as error:
-        found.close()
+        why = os.strerror(error.errno or 0)  # its own text repeats the address
         raise ColobusError(
-            f"--port {port}: cannot listen there: {error.strerror}; leave it out for a free one"
+            f"--port {port}: cannot listen there: {why}; leave it out for a free one"
         ) from None
-    return found
 
 
 MOST_CONNECTIONS = 64
