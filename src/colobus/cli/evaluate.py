@@ -8,9 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tyro
-
-from colobus.cli.flags import check_file, check_run, parse, print_json
+from colobus.cli.flags import RunPath, check_file, check_run, parse, print_json
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import POSITIVE, Range
@@ -44,7 +42,7 @@ class AgentFlags:
 class Eval(AgentFlags):
     """Play full games without learning; print the scores with their whole protocol."""
 
-    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    run: RunPath
     """Folder of the run or of an exported agent, the file of a checkpoint, or zoo:NAME."""
     episodes: Annotated[int, Range(1)] | None = None
     """Games to play (default: as the protocol says, 100 for training)."""
@@ -157,7 +155,7 @@ def check_source(run: Path) -> Path:
 class Starts:
     """Save start states from an agent's games, for evaluations that begin there."""
 
-    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    run: RunPath
     """Folder of the run, or the file of a checkpoint."""
     out: Path
     """File to write; it must not exist yet."""

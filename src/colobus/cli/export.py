@@ -9,10 +9,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tyro
-
 from colobus.cli.evaluate import check_source
-from colobus.cli.flags import parse, print_json
+from colobus.cli.flags import RunPath, parse, print_json
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import OnlyWith, Range
 
@@ -33,7 +31,7 @@ HUB = OnlyWith("with --hub FOLDER", lambda flags: flags.hub is not None)
 class Export:
     """Take a trained agent along, as an ONNX file or as a folder for a hub."""
 
-    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    run: RunPath
     """Folder of the run or of an exported agent, or zoo:NAME."""
     onnx: bool = False
     """Write the policy as an ONNX file, and compare it with torch over 1,000 observations."""

@@ -38,6 +38,10 @@ HELP = {"-h", "--help", EVERYTHING}
 WIDEST = 100
 """Columns of what help says about a command."""
 
+RunPath = Annotated[Path, tyro.conf.arg(metavar="RUN"), tyro.conf.Positional]
+RunPaths = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ..."), tyro.conf.Positional]
+"""What stands first after a command: a run, or several."""
+
 
 def flag_of(name: str) -> str:
     """Return the flag of a field; of ``group.name`` that of the name alone."""

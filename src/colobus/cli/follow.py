@@ -8,12 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, TextIO
 
-import tyro
-
-from colobus.cli.flags import check_run, parse
+from colobus.cli.flags import RunPath, check_run, parse
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError
 from colobus.core.fields import POSITIVE, OnlyWith, Range
@@ -27,7 +24,7 @@ LOWEST = 19
 class Follow:
     """Evaluate and film the checkpoints of a run as it learns: the newest each time, or --every."""
 
-    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    run: RunPath
     """Folder of the run."""
     evaluate: bool = True
     """Play 50 full games by protocol dba3c; saved in RUN/eval."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
 from colobus.cli.evaluate import AgentFlags, check_source
-from colobus.cli.flags import parse, print_json
+from colobus.cli.flags import RunPaths, parse, print_json
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import POSITIVE, Range
 from colobus.runs.folder import film_file, find_files
@@ -27,7 +25,7 @@ SUFFIXES = (".mp4", ".gif")
 class Record(AgentFlags):
     """Film a game in the emulator's own colours."""
 
-    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]]
+    runs: RunPaths
     """Folder of the run or of an exported agent, the file of a checkpoint, or zoo:NAME. Of several
     runs a game of each is filmed, side by side."""
     out: Path | None = None

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from colobus.cli.flags import check_file, parse
+from colobus.cli.flags import RunPaths, check_file, parse
 from colobus.core.errors import ColobusError, program
 from colobus.core.files import write_whole
 from colobus.report.format import as_html, as_markdown
@@ -20,7 +17,7 @@ from colobus.report.statistics import count
 class Report:
     """Write scores, intervals, curves and how they were measured into one file."""
 
-    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]]
+    runs: RunPaths
     """Runs, or folders with runs below them, such as a suite's."""
     out: Path = Path("report.html")
     """File to write: .html (one file with everything in it) or .md (without pictures)."""

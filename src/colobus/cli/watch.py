@@ -16,10 +16,8 @@ from shlex import quote
 from types import ModuleType
 from typing import Annotated, Any
 
-import tyro
-
 from colobus.cli.evaluate import AgentFlags, check_source
-from colobus.cli.flags import parse
+from colobus.cli.flags import RunPath, RunPaths, parse
 from colobus.core.errors import not_installed, program
 from colobus.core.fields import OnlyWith, Range
 from colobus.runtime.system import lower_priority
@@ -66,9 +64,7 @@ first view of many runs would take seconds beside a training that has all cores 
 class Watch:
     """Show runs in the browser, side by side, while they learn and afterwards."""
 
-    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN ...")]] = (
-        Path("runs"),
-    )
+    runs: RunPaths = (Path("runs"),)
     """Runs, or folders with runs below them; new runs appear by themselves."""
     port: Annotated[int, Range(0, 65535)] = 0
     """Port to listen at, on this machine only (0: any that is free)."""
@@ -99,7 +95,7 @@ def main(args: Sequence[str]) -> int:
 class Play(AgentFlags):
     """Show a trained agent in the browser as it plays, game after game."""
 
-    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    run: RunPath
     """Folder of the run or of an exported agent, or zoo:NAME."""
     human: bool = False
     """Let a person take over with the keyboard: arrows and space, or digits."""
