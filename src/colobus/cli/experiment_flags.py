@@ -183,8 +183,9 @@ def resolve_again(
         raise ColobusError(
             f"{flags.name or flags.env!r} with --resume: the run knows its game; leave the name out"
         )
+    own = type(base.algorithm)
     for given_flag, value in (("--algorithm", flags.algorithm_class), ("--cores", flags.cores)):
-        if value and not (either and (given_flag == "--cores" or _is_of(base, value))):
+        if value and not (either and (given_flag == "--cores" or find_algorithm(value) is own)):
             raise ColobusError(
                 f"{given_flag} {value} with --resume: a run's settings are fixed by its config.json"
             )
@@ -193,10 +194,6 @@ def resolve_again(
     check_effect(experiment, base)
     check(experiment)
     return Wanted(flags, experiment, base, "", "")
-
-
-def _is_of(base: Experiment, algorithm: str) -> bool:
-    return find_algorithm(algorithm) is type(base.algorithm)
 
 
 def parse_onto(

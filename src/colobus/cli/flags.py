@@ -144,14 +144,10 @@ UNSAID = tyro.conf.arg(
 )
 
 
-Hidden = Callable[[str], bool]
-Named = Callable[[str], str]
-
-
 def quiet(
     kind: Any,
-    hidden: Hidden = lambda _: False,
-    named: Named = lambda _: "",
+    hidden: Callable[[str], bool] = lambda _: False,
+    named: Name = lambda _: "",
     groups: Collection[tuple[str, Any]] = (),
 ) -> Any:
     """Return a frozen dataclass whose help does not print defaults that are None or empty.
@@ -274,17 +270,11 @@ def _in_words(
             some = sorted(some) if len(some) < len(choices) else some  # these have no order
             return f"{_name(argument)} {value}: must be one of {', '.join(map(repr, some))}"
         case tyro_errors.InstantiationFailure(argument=argument) if argument is not None:
-            return _wrong(argument, args)
+            name = _name(argument)
+            kind = "whole number, such as 20000, 1e6, 500k or 2M"
+            kind = "number" if "FLOAT" in str(argument.lowered.metavar) else kind
+            return f"{name} {value_of(name, args)}: not a {kind}"
     return f"the command line cannot be read ({type(event).__name__})"
-
-
-def _wrong(argument: Any, args: Sequence[str]) -> str:
-    """Return what is wrong with a value that has not the type of its flag."""
-    name = _name(argument)
-    value = value_of(name, args)
-    if "FLOAT" in argument.lowered.metavar:
-        return f"{name} {value}: not a number"
-    return f"{name} {value}: not a whole number, such as 20000, 1e6, 500k or 2M"
 
 
 def _name(argument: Any) -> str:
