@@ -29,7 +29,6 @@ from colobus.report.ledger import (
     human_normalised,
     parse_games,
     passing_times,
-    published_games,
     read_ledger,
     summarize,
 )
@@ -82,7 +81,6 @@ def test_games_by_name_and_by_list() -> None:
     assert set(fewer) < set(all_of_them)
     assert "surround" not in fewer
     assert parse_games("CartPole-v1,Pendulum-v1") == ("CartPole-v1", "Pendulum-v1")  # has a note
-    assert published_games("atari49") == list(fewer)
     assert all(published(game, "gorila") is not None for game in fewer)
     assert parse_games("surround,atari49") == ("surround", *fewer)
 

@@ -133,11 +133,12 @@ def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> No
     evaluate(tmp_path / "pong-1", 10_000, [9.0, 9.0], protocol="training")
     results = read_results([tmp_path])
     assert results.protocol == "noop"
-    assert results.without == ("pong-1",)
+    assert [run.name for run, _, _ in results.unscored] == ["pong-1"]
     about = compose(results)[1][1]
     assert isinstance(about, Text)
     assert "pong-1" in about.text
-    assert read_results([tmp_path], "training").without == ("pong-2", "pong-3")
+    unscored = read_results([tmp_path], "training").unscored
+    assert [run.name for run, _, _ in unscored] == ["pong-2", "pong-3"]
     scores = tables(results)["Scores"]
     assert [row[:5] for row in scores] == [
         ("pong", "appo", "2", "1.50 ± 0.00", f"1.50, 1.50, {DASH}"),

@@ -110,10 +110,10 @@ def _which_scores(results: Results) -> str:
                 f" These games were not played alike: {', '.join(differ)}. The last tables have "
                 "how each was played."
             )
-    if results.without:
+    if results.unscored:
         said += (
             " Without such a score, and so with a dash or a dashed line and not counted: "
-            f"{', '.join(results.without)}."
+            f"{', '.join(run.name for run, _, _ in results.unscored)}."
         )
     return said
 

@@ -106,7 +106,9 @@ class Suite:
 
 
 def parse_games(words: str) -> tuple[str, ...]:
-    """Return the games of ``GAME,GAME…``, atari49 or atari57, each once.
+    """Return the games of ``GAME,GAME…``, each once.
+
+    atari49 are those of Mnih et al. 2015, atari57 all with published scores.
 
     Raises:
         ColobusError: if a game is unknown (all of them are named), or its name implies settings.
@@ -115,7 +117,8 @@ def parse_games(words: str) -> tuple[str, ...]:
     unknown: list[str] = []
     for word in (word for word in words.split(",") if word):
         if word in ("atari49", "atari57"):
-            games += published_games(word)
+            table = scores()
+            games += [game for game in table if word == "atari57" or "dqn_2015" in table[game]]
             continue
         try:
             name = parse_game(word)
@@ -132,11 +135,6 @@ def parse_games(words: str) -> tuple[str, ...]:
     if not games:
         raise ColobusError("which games? such as: pong,breakout or atari49")
     return tuple(dict.fromkeys(games))
-
-
-def published_games(name: str) -> list[str]:
-    """Return the games of atari49 (Mnih et al. 2015) or atari57 (all with published scores)."""
-    return [game for game, row in scores().items() if name == "atari57" or "dqn_2015" in row]
 
 
 def read_ledger(suite: Suite) -> list[LedgerLine]:

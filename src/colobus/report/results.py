@@ -153,11 +153,6 @@ class Results:
         """Names of all games with a result, in order."""
         return sorted({result.game for result in self.all})
 
-    @property
-    def without(self) -> tuple[str, ...]:
-        """Names of the runs that have no score."""
-        return tuple(run.name for run, _, _ in self.unscored)
-
     def of(self, game: str) -> list[GameSummary[RunScore]]:
         """Return the results in a game, one for each group that played it."""
         found = []
@@ -181,9 +176,7 @@ class Results:
     def playing(self, game: str, unscored: bool = False) -> dict[str, list[RunFolder]]:
         """Return the runs of a game by group, without groups that did not play it.
 
-        Args:
-            game: that they play.
-            unscored: with those that have no score.
+        With ``unscored`` those that have no score are among them.
         """
         found: dict[str, list[RunFolder]] = {}
         for one in self.all:

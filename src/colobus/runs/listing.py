@@ -48,14 +48,12 @@ class Runs:
         paths = list(dict.fromkeys(path for place in self._places for path in find_runs(place)))
         if paths == list(self._found):
             return False
-        names = short_names(paths)
         kept = self._kept or min(max(ROWS // max(len(paths), 1), FEWEST), KEPT)
-        self._found = {
-            path: self._found.get(path) or RunFolder(path, name, kept)
-            for path, name in zip(paths, names, strict=True)
-        }
-        for path, name in zip(paths, names, strict=True):
-            self._found[path].name = name
+        found: dict[Path, RunFolder] = {}
+        for path, name in zip(paths, short_names(paths), strict=True):
+            found[path] = self._found.get(path) or RunFolder(path, name, kept)
+            found[path].name = name
+        self._found = found
         return True
 
 
