@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from colobus.core.checkpoint import Check, Checkpoint
-from colobus.core.errors import ColobusError, nearest
+from colobus.core.errors import ColobusError
 from colobus.core.fields import Range, hints_of, read
 from colobus.core.files import read_object, write_whole
-from colobus.core.functions import Untrusted, code_in, is_function
+from colobus.core.functions import Untrusted, code_in
 from colobus.core.types import State
 from colobus.experiment.aliases import GROUPS_OF_1, SETTINGS_OF_1
-from colobus.experiment.settings import ALGORITHMS, Experiment, algorithm_name, find_algorithm
+from colobus.experiment.settings import Experiment, algorithm_name, find_algorithm
 from colobus.runs.folder import CONFIG, with_todays_name
 from colobus.runtime.system import version_of
 
@@ -204,13 +204,7 @@ def _experiment(data: dict[str, Any]) -> Experiment:
         value = data[group]
         if group == "algorithm":
             value = dict(group_of(data, group))
-            algorithm = value.pop("name", "appo")
-            if not isinstance(algorithm, str) or not (
-                algorithm in ALGORITHMS or is_function(algorithm)
-            ):
-                known = nearest(str(algorithm), ALGORITHMS)
-                raise ColobusError(f"algorithm.name {str(algorithm)[:40]!r} is unknown; {known}")
-            kind = find_algorithm(algorithm)
+            kind = find_algorithm(read(str, value.pop("name", "appo"), str, "algorithm.name"))
         values[group] = read(kind, value, partial(_path, group), group)
     return Experiment(**values)
 
