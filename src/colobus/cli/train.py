@@ -165,7 +165,7 @@ def train_seeds(wanted: Wanted, printer: Printer) -> int:
     from colobus.cli.suite import run_suite
     from colobus.report.ledger import Suite
 
-    flags, game = wanted.flags, wanted.experiment.games.game
+    flags, experiment = wanted.flags, wanted.experiment
     how: dict[str, Any] = {"on": flags.on, "devices": flags.devices, "track": flags.track}
     how["cluster"] = cluster_of(flags)
     place(flags.devices, on_ray=flags.on == "ray")
@@ -174,16 +174,15 @@ def train_seeds(wanted: Wanted, printer: Printer) -> int:
     if not flags.finish:
         raise ColobusError(f"--no-finish with --seeds {flags.seeds}: the table is of their games")
     usual = Path("runs") / f"{slug(called(wanted))}-seeds"
-    base, first = wanted.experiment, wanted.experiment.seed
     suite = Suite(
         folder=flags.out or usual,
-        games=(game,),
+        games=(experiment.games.game,),
         seeds=flags.seeds,
-        base=base,
+        base=experiment,
         preset=wanted.name,
         protocol="training",
         episodes=FINAL_GAMES,
-        first=first,
+        first=experiment.seed,
         source=flags.from_,
     )
     if flags.from_:

@@ -40,11 +40,7 @@ ALWAYS = ("steps", "seconds", "score", SPEED)
 
 
 class PageView:
-    """Looks at the runs when it is asked, and tells what has changed since it was asked before.
-
-    Args:
-        runs: that are shown.
-    """
+    """Looks at the runs when it is asked, and tells what has changed since it was asked before."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs

@@ -102,8 +102,7 @@ def check_places(places: Sequence[Path]) -> None:
     """Raise ColobusError for a place that is no folder."""
     for place in places:
         if not place.is_dir():
-            beside = place.parent
-            names = [path.name for path in beside.iterdir()] if beside.is_dir() else []
+            names = [path.name for path in place.parent.glob("*")]
             near = f"; {nearest(place.name, names)}" if names else ""
             raise ColobusError(f"{str(place)!r} is no folder: name a run or a folder of runs{near}")
 

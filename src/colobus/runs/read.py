@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -326,8 +327,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
         found = path.lstat()
     except OSError:
         return None
-    regular = (found.st_mode & 0o170000) == 0o100000
-    return (found.st_mtime_ns, found.st_size) if regular else None
+    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
 
 
 def _dict(value: Any) -> dict[str, Any]:

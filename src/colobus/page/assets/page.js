@@ -230,8 +230,8 @@ function levelsOf(runs) {
 
 // Switches
 
-function choose(id, name) {
-  const buttons = [...byId(id).querySelectorAll("button")];
+function choose(name) {
+  const buttons = [...byId(name).querySelectorAll("button")];
   const mark = () => buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.value === state[name])));
   for (const button of buttons) {
     button.addEventListener("click", () => {
@@ -256,9 +256,7 @@ const THEMES = { auto: "light", light: "dark", dark: "auto" };
 
 function begin() {
   history.replaceState(null, "", location.pathname); // the token is in a cookie now
-  choose("axis", "axis");
-  choose("lines", "lines");
-  choose("heights", "heights");
+  for (const name of ["axis", "lines", "heights"]) choose(name);
   byId("smooth").value = state.smooth;
   byId("smooth").addEventListener("input", (event) => ((state.smooth = Number(event.target.value)), store("smooth", state.smooth), draw()));
   theme();
