@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise, takewhile
 from pathlib import Path
-from textwrap import fill
+from textwrap import TextWrapper
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -77,7 +77,11 @@ def parse(
     shown: Any = quiet(kind) if default is None else kind
     paragraphs = [*(inspect.getdoc(kind) or "").split("\n\n"), about]
     width = min(shutil.get_terminal_size().columns, WIDEST)
-    said = "\n\n".join(wrapped(text, width) for text in paragraphs if text)
+    # the parser puts lines that begin with a letter together again, so further ones are indented
+    wrapper = TextWrapper(
+        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    said = "\n\n".join(wrapper.fill(" ".join(text.split())) for text in paragraphs if text)
 
     def refuse(event: tyro_errors.ParseErrorEvent) -> None:
         wrong = _in_words(event, args, flags_of(kind, flag), who_has)
@@ -125,17 +129,6 @@ def modern(word: str) -> str:
     if (found := renamed(word)) != word:
         sys.stderr.write(f"colobus: {word.partition('=')[0]} is {found.partition('=')[0]} now\n")
     return found
-
-
-def wrapped(text: str, width: int) -> str:
-    """Return a paragraph in lines of at most so many characters, where words allow it.
-
-    The parser puts lines that begin with a letter together again, so further ones are indented.
-    """
-    whole = " ".join(text.split())
-    return fill(
-        whole, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
 
 
 ANNOTATED: Any = Annotated

@@ -80,9 +80,6 @@ def parts_of(experiment: Experiment) -> list[dict[str, Any]]:
     ]
 
 
-MIB = 2**20
-
-
 @dataclass(frozen=True)
 class Show(ExperimentFlags):
     """Print the settings, roles, memory and stop rule of a run without starting it.
@@ -148,13 +145,11 @@ def nodes_of(experiment: Experiment, graph: RoleGraph, cluster: Cluster) -> dict
     where = plan_hosts(graph, specs, cluster, hosts, memory, ids)
     names = {host: name for name, host in reversed(list((ids or {}).items()))}
     found: dict[str, list[str]] = {names.get(host, host): [] for host in hosts}
-    where = {spec.name: ANY_HOST for spec in specs} | {"tracker": COMMAND_HOST} | where
+    usual = {spec.name: "any host, as Ray decides" for spec in specs}
+    where = usual | {"tracker": "the host of the command"} | where
     for name, host in where.items():
         found.setdefault(names.get(host, host), []).append(name)
     return found
-
-
-ANY_HOST, COMMAND_HOST = "any host, as Ray decides", "the host of the command"
 
 
 def path_in(args: Sequence[str]) -> Path | None:
@@ -216,7 +211,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, float]:
     parts = {"libraries": peak_memory() or 0, **parts}
     total = max(sum(parts.values()), parts["libraries"] + parts["emulators"] + start)
     parts |= {"input statistics, at the start only": start, "most at once": total}
-    return {name: round(value / MIB, 1) for name, value in parts.items()}
+    return {name: round(value / 2**20, 1) for name, value in parts.items()}
 
 
 def _print(data: dict[str, Any], graph: RoleGraph, note: str, printer: Printer) -> None:
