@@ -192,18 +192,16 @@ function drawCharts(runs) {
 // One large chart, or with several games, whose scores have nothing in common, a small one for each.
 function drawScores(runs) {
   const having = runs.filter((run) => run.evaluations.length || run.curve.score.some((value) => value !== null));
-  const games = [...new Set(having.map((run) => run.game))];
-  const several = games.length > 1;
+  const games = Map.groupBy(having, (run) => run.game);
+  const several = games.size > 1;
   const drawn = new Set();
-  for (const game of several ? games : [null]) {
-    const own = several ? having.filter((run) => run.game === game) : having;
+  for (const [game, own] of games) {
     const key = several ? `score of ${game}` : "score";
     const [lines, marks] = [linesOf(own, "score"), marksOf(own)];
-    if (!own.length) continue; // no game has ended
     drawn.add(key);
     const place = byId(several ? "score-games" : "score-chart");
     const height = several ? 190 : innerWidth < 700 ? 280 : 380;
-    chart(key, place, game ?? "", height).update(lines, state.axis, { marks, levels: levelsOf(own), log: state.heights === "log" });
+    chart(key, place, game, height).update(lines, state.axis, { marks, levels: levelsOf(own), log: state.heights === "log" });
   }
   show("no-score", runs.length && !drawn.size);
   return drawn;
@@ -223,8 +221,7 @@ function marksOf(runs) {
 }
 
 function levelsOf(runs) {
-  const games = new Set(runs.map((run) => run.game));
-  const human = games.size === 1 ? runs[0].human : null;
+  const human = runs[0].human; // of the one game of these runs
   return human ? [{ y: human.human, label: `human ${number(human.human)}` }, { y: human.random, label: `random play ${number(human.random)}` }] : [];
 }
 
