@@ -244,8 +244,7 @@ function choose(name) {
 function theme(next) {
   if (next) store("theme", next);
   const chosen = stored("theme", "auto");
-  if (chosen === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = chosen;
+  document.documentElement.dataset.theme = chosen;
   byId("theme").textContent = { auto: "Auto", light: "Light", dark: "Dark" }[chosen];
 }
 

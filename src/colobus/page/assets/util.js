@@ -81,7 +81,7 @@ const DARK = ["#fb923c", "#60a5fa", "#4ade80", "#c084fc", "#22d3ee", "#f472b6", 
 
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  return chosen === "dark" || (chosen !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
 }
 
 export function palette(index) {
