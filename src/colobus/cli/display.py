@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -130,35 +131,26 @@ class Printer:
             yield report
 
 
+@dataclass(eq=False)
 class Display:
-    """Shows a run's status; give `watch` to `colobus.training.run.train`.
+    """Shows a run's status; give `watch` to `colobus.training.run.train`."""
 
-    Args:
-        title: of the panel.
-        stop: the run's stop rule, for the bar and the time left.
-        printer: where to.
-        earlier: the curve of the run before it was resumed.
-        then: called after each look; what it raises ends the run.
-    """
+    title: str  # of the panel
+    stop: StopRule  # of the run, for the bar and the time left
+    printer: Printer  # where to
+    earlier: Curve = ()  # the curve of the run before it was resumed
+    then: Callable[[], object] = lambda: None
+    """Called after each look; what it raises ends the run."""
 
-    def __init__(
-        self,
-        title: str,
-        stop: StopRule,
-        printer: Printer,
-        earlier: Curve = (),
-        then: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._title, self._stop, self._printer = title, stop, printer
-        self._earlier, self._then = earlier, then
-        self._outlook = Outlook(stop)
+    def __post_init__(self) -> None:
+        self._outlook = Outlook(self.stop)
         self._live: Live | None = None
         self._broken = False
 
     def __enter__(self) -> Display:
-        if self._printer.live:
+        if self.printer.live:
             with survived():
-                self._live = Live(console=self._printer.console, auto_refresh=False)
+                self._live = Live(console=self.printer.console, auto_refresh=False)
                 self._live.start()
         return self
 
@@ -174,8 +166,8 @@ class Display:
         except Exception as error:
             if not self._broken:
                 self._broken = True
-                self._printer.line(f"the display failed: {type(error).__name__}: {error}")
-        self._then()
+                self.printer.line(f"the display failed: {type(error).__name__}: {error}")
+        self.then()
 
     def _show(self, status: Status, roles: Sequence[RoleState]) -> None:
         self._outlook.see(status, roles)
@@ -184,11 +176,11 @@ class Display:
             with survived():
                 self._live.update(panel, refresh=True)
         elif self._outlook.is_due():
-            self._printer.line(self._outlook.line(status, roles))
+            self.printer.line(self._outlook.line(status, roles))
 
     def panel(self, status: Status, roles: Sequence[RoleState]) -> Panel:
         """Return the panel for a terminal of this size."""
-        console = self._printer.console
+        console = self.printer.console
         width, height = min(console.width, WIDEST), console.height
         inner = width - 4
         rows = self._bar(self._outlook.endings(status), inner)
@@ -214,7 +206,7 @@ class Display:
             drawn = small_curve(curve, inner, high) if high > 2 else []
             rows += [*figures[:2], *(Text(row, "cyan", no_wrap=True) for row in drawn)]
             rows += figures[2:]
-        title = Text(printable(self._title))
+        title = Text(printable(self.title))
         return Panel(Group(*rows), title=title, title_align="left", width=width)
 
     def _bar(self, ends: Sequence[words.Ending], width: int) -> list[RenderableType]:
@@ -224,7 +216,7 @@ class Display:
         said = Text(" · ".join(filter(None, (words.progress(ends), words.time_left(ends)))))
         bar = Bar(1.0, 0.0, ends[0].share, color="green", bgcolor="grey23")
         if len(said) + SHORTEST > width:
-            return [bar, *said.wrap(self._printer.console, width)]
+            return [bar, *said.wrap(self.printer.console, width)]
         grid = Table.grid(expand=True, padding=(0, 1))
         grid.add_column(ratio=1)
         grid.add_column(justify="right", no_wrap=True)
@@ -233,7 +225,7 @@ class Display:
 
     def _figures(self, status: Status, roles: Sequence[RoleState]) -> list[Text]:
         """Return the lines of figures."""
-        stop = self._stop
+        stop = self.stop
         goal = "" if stop.until_score is None else f" of {stop.until_score:g}"
         score = Text.assemble(
             "score ",
@@ -261,7 +253,7 @@ class Display:
     def curve(self, status: Status) -> Curve:
         """Return the curve of the run, with what it was before the run was resumed."""
         begin = status.curve[0][0] if status.curve else status.steps + 1
-        return [*(point for point in self._earlier if point[0] < begin), *status.curve]
+        return [*(point for point in self.earlier if point[0] < begin), *status.curve]
 
 
 def _losses(values: dict[str, float]) -> list[str]:
