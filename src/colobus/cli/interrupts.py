@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 NAMES: dict[signal.Signals, str] = {
     getattr(signal, name): "Ctrl-C" if name == "SIGINT" else name
@@ -59,14 +58,14 @@ class Interrupts:
         self.gentle = False
         self._now, self._end, self._say = now, end, say
         self._first = 0.0  # when the first one came
-        self._before: dict[int, Any] = {}
         self._over = threading.Event()
 
     def __enter__(self) -> Interrupts:
-        for number, name in NAMES.items():
-            if name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
-                continue
-            self._before[number] = signal.signal(number, self._catch)
+        self._before = {
+            number: signal.signal(number, self._catch)
+            for number, name in NAMES.items()
+            if name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN
+        }
         return self
 
     def __exit__(self, *_: object) -> None:
