@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -136,27 +136,21 @@ def traced_graph(
     return graph
 
 
+@dataclass(eq=False)
 class Tracer(Closable):
-    """Takes down what all threads of its process do in the last seconds; an active role.
+    """Takes down what all threads of its process do in the last seconds; an active role."""
 
-    Args:
-        process: its name.
-        first: the tracer in the process of the tracker, which has the others wait for one another
-            (None: this one).
-        folder: for the traces of all processes.
-        count: of processes.
-        seconds: from when all are there to the end.
-    """
-
+    process: str  # its name
+    first: Tracer | None  # that of the tracker's process, which has the others wait; None: this one
+    folder: Path  # for the traces of all processes
+    count: int  # of processes
+    seconds: float  # from when all are there to the end
     finished = False
 
-    def __init__(
-        self, process: str, first: Tracer | None, folder: Path, count: int, seconds: float
-    ) -> None:
+    def __post_init__(self) -> None:
         super().__init__(PATIENCE)
-        self.name, self.clock = f"{TRACER}-{process}", Clock()
-        self._process, self._first, self._folder = process, first or self, folder
-        self._count, self._seconds = count, seconds
+        self.name, self.clock = f"{TRACER}-{self.process}", Clock()
+        self._first = self.first or self
         self._met = dict[str, set[str]]()
         config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
         cpu = [ProfilerActivity.CPU]
@@ -168,18 +162,18 @@ class Tracer(Closable):
         with self._changed:
             known = self._met.setdefault(when, set())
             if process not in known:  # a call that waits is made again
-                (self._folder / process).write_bytes(trace)
+                (self.folder / process).write_bytes(trace)
                 known.add(process)
                 self._changed.notify_all()
-            self.wait_until(lambda: len(known) == self._count, "sign of all processes")
+            self.wait_until(lambda: len(known) == self.count, "sign of all processes")
 
     def step(self) -> None:
         """Trace once, and end the run when all have done so."""
-        traced = min(TRACED_SECONDS, self._seconds / 3)
+        traced = min(TRACED_SECONDS, self.seconds / 3)
         with self.clock("wait for the trace"):
-            self._first.meet(self._process, "there")
-            self._wait(self._seconds - traced)
-            self._first.meet(self._process, "sent", self._traced(traced))
+            self._first.meet(self.process, "there")
+            self._wait(self.seconds - traced)
+            self._first.meet(self.process, "sent", self._traced(traced))
         self.finished = True
 
     def _wait(self, seconds: float) -> None:
@@ -192,17 +186,17 @@ class Tracer(Closable):
         self._profiler.start_trace()
         began, names = time.time(), dict[int, str]()
         with suppress(Closed, Lost):  # the run may be over: what has begun is ended below
-            self._first.meet(self._process, "begun")  # no trace ends before all have begun
+            self._first.meet(self.process, "begun")  # no trace ends before all have begun
         for more in (seconds, 0.0):  # threads come and go
             names |= {t.native_id or 0: t.name for t in threading.enumerate()}
             self._wait(more)
         about = {
-            "name": f"{self._process} on {socket.gethostname()} (process {os.getpid()})",
+            "name": f"{self.process} on {socket.gethostname()} (process {os.getpid()})",
             "process": os.getpid(),
             "began": began,
             "ended": time.time(),
             "threads": {
-                number: f"{name} of {self._process}" if name.startswith(CALLS) else name
+                number: f"{name} of {self.process}" if name.startswith(CALLS) else name
                 for number, name in names.items()
             },
         }
