@@ -145,16 +145,35 @@ def play(
 
 
 def _one(
-    suite: Suite, game: str, seed: int, printer: Printer, interrupts: Interrupts, **how: Any
+    suite: Suite,
+    game: str,
+    seed: int,
+    printer: Printer,
+    interrupts: Interrupts,
+    track: TrackerName = "",
+    **how: Any,
 ) -> Evaluation:
-    """Train one run as far as it is not, and evaluate it."""
+    """Train one run from where it is to its end, and evaluate it; Ctrl-C saves it."""
+    from colobus.cli.display import Display, earlier_curve
     from colobus.evaluation.agent import load
     from colobus.evaluation.evaluator import evaluate
+    from colobus.training.run import train
+    from colobus.training.start import may_go_on
+    from colobus.training.tracking import tracking
+    from colobus.training.words import already_over
 
-    folder = suite.run(game, seed)
+    folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
+    title = f"{game}, seed {seed} · {folder}"
     interrupts.gentle = True
     try:
-        _learn(suite, game, seed, printer, interrupts, **how)
+        resume = may_go_on(folder, printer.line)
+        if not (resume and already_over(folder, experiment.stop)):
+            earlier, then = earlier_curve(folder), interrupts.raise_if_any
+            display = Display(title, experiment.stop, printer, earlier, then)
+            with display, tracking(track, experiment, folder, printer.line) as how["callbacks"]:
+                result = train(experiment, folder, game, resume, display.watch, printer.line, **how)
+            if result.interrupted:
+                raise KeyboardInterrupt
     finally:
         interrupts.gentle = False
     interrupts.raise_if_any()
@@ -165,34 +184,6 @@ def _one(
         raise KeyboardInterrupt
     evaluation.save(folder)
     return evaluation
-
-
-def _learn(
-    suite: Suite,
-    game: str,
-    seed: int,
-    printer: Printer,
-    interrupts: Interrupts,
-    track: TrackerName = "",
-    **how: Any,
-) -> None:
-    """Train one run from where it is to its end; Ctrl-C saves it."""
-    from colobus.cli.display import Display, earlier_curve
-    from colobus.training.run import train
-    from colobus.training.start import may_go_on
-    from colobus.training.tracking import tracking
-    from colobus.training.words import already_over
-
-    folder, experiment = suite.run(game, seed), suite.experiment(game, seed)
-    resume = may_go_on(folder, printer.line)
-    if resume and already_over(folder, experiment.stop):
-        return
-    title, earlier = f"{game}, seed {seed} · {folder}", earlier_curve(folder)
-    display = Display(title, experiment.stop, printer, earlier, interrupts.raise_if_any)
-    with display, tracking(track, experiment, folder, printer.line) as how["callbacks"]:
-        result = train(experiment, folder, game, resume, display.watch, printer.line, **how)
-    if result.interrupted:
-        raise KeyboardInterrupt
 
 
 def _in_words(entry: LedgerLine) -> str:
