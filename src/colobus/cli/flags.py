@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from textwrap import TextWrapper
 from typing import Annotated, Any, TypeVar
@@ -180,12 +180,7 @@ def quiet(
 
 def value_of(flag_name: str, args: Sequence[str]) -> str:
     """Return the value that follows a flag the last time, which is the one that counts, or ""."""
-    values = [
-        after if word == flag_name else word.partition("=")[2]
-        for word, after in pairwise([*args, ""])
-        if word.partition("=")[0] == flag_name
-    ]
-    return values[-1] if values else ""
+    return next(iter(values_of(flag_name, args)), "")
 
 
 def values_of(flag_name: str, args: Sequence[str]) -> tuple[str, ...]:
