@@ -5,8 +5,7 @@ export function make(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "colour") element.style.setProperty("--colour", value);
-    else if (name === "share") element.style.setProperty("--share", value);
+    else if (name === "colour" || name === "share") element.style.setProperty(`--${name}`, value);
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
