@@ -1,7 +1,7 @@
 """One page that trains an agent with Colobus's parts, without threads, files or a command.
 
     python examples/one_page.py          Catch, in seconds
-    python examples/one_page.py pong     Pong from the screen, until you press Ctrl-C
+    python examples/one_page.py pong     Pong from the screen, 1,000,000 steps
 
 One loop does the work of all roles: it plays T steps in B games, learns from them, and repeats.
 """

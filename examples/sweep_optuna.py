@@ -22,14 +22,16 @@ def objective(trial):
 
     result = colobus.train(
         "catch",
-        out=f"runs/trial-{trial.number}",
+        name=f"trial-{trial.number}",
         steps=20_000,
         seed=trial.number,
         lr=trial.suggest_float("lr", 5e-5, 4e-3, log=True),
         entropy=trial.suggest_float("entropy", 1e-4, 3e-2, log=True),
         on_update=report,
     )
-    if result.stopped:
+    if result.interrupted:  # by Ctrl-C, which ends the sweep
+        trial.study.stop()
+    if result.stopped or result.interrupted:
         raise optuna.TrialPruned
     return result.score
 

@@ -14,5 +14,5 @@ def log(status):
     run.log({"score": status.score, **values}, step=status.steps)
 
 
-result = colobus.train(experiment, "runs/with-wandb", on_update=log)
+result = colobus.train(experiment, name="with-wandb", on_update=log)
 run.finish()

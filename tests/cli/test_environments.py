@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -119,6 +120,8 @@ def test_what_the_first_word_and_env_mean() -> None:
     grid = "minigrid:MiniGrid-Empty-5x5-v0"
     assert of("--env", grid) == of(grid) == (grid, "mlp", grid)
     assert of("pixels", "--env", grid) == (grid, "mlp", f"pixels-{grid}")
+    large = "helpers.gym_toys:doors_in_pictures"
+    assert of("pixels", "--env", large)[1] == of(large)[1]  # whatever its size
     assert of("pong", "--env", "CartPole-v1") == ("CartPole-v1", "mlp", "pong-CartPole-v1")
     assert of("--env", "breakout") == ("breakout", "pooled", "breakout")
     assert of("--env", grid, "--env=breakout") == of("--env", "breakout")  # the last one counts
@@ -142,6 +145,9 @@ def test_a_family_learns_environments_as_it_learns_catch(family: str) -> None:
 def test_recipes_are_of_the_environment_and_end(name: str) -> None:
     experiment = for_environment(GameSettings(game=name))  # its package may be missing here
     assert experiment.games.game == name
+    own = for_environment(GameSettings(game=f"some_package:{name}"))
+    assert own.games.game == f"some_package:{name}"
+    assert own.algorithm == experiment.algorithm
     assert (experiment.stop.until_score is None) == (name == "LunarLander-v3")
     assert experiment.stop.steps
     experiment.algorithm.check(experiment.shape.datapoints)
@@ -183,6 +189,48 @@ def test_arguments_of_an_environment_are_settings(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_is_one_line(words: str, said: str) -> None:
     assert said in refused("train", *words.split())
+
+
+@pytest.mark.usefixtures("module")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "import nothing_there",
+            "no module named 'nothing_there'; install the package that has it",
+        ),
+        ("raise ImportError('libGL.so.1')", "cannot be imported: ImportError libGL.so.1 (at fails"),
+        ("def (", "cannot be imported: SyntaxError "),
+        ("make = Lost", "cannot be imported: NameError name 'Lost' is not defined (at fails.py:1)"),
+        ("import sys; sys.exit('no')", "cannot be imported: SystemExit no (at fails.py:1)"),
+        ("open('gone.json')", "cannot be imported: FileNotFoundError "),
+    ],
+)
+def test_a_module_that_fails_is_one_line(text: str, said: str) -> None:
+    Path("fails.py").write_text(text + "\n", encoding="utf-8")
+    sys.modules.pop("fails", None)
+    importlib.invalidate_caches()
+    for words in (
+        ("train", "--env", "fails:make"),
+        ("train", "catch", "--algorithm", "fails:Mine"),
+    ):
+        assert said in refused(*words)
+
+
+@pytest.mark.usefixtures("module")
+@pytest.mark.parametrize("name", ["walks_of_mine.py", "./walks_of_mine", "./walks_of_mine.py"])
+def test_a_file_in_place_of_a_module_is_told(name: str) -> None:
+    said = refused("train", "--env", f"{name}:make")
+    assert "without .py, with dots for folders: walks_of_mine:make" in said
+
+
+@pytest.mark.processes
+def test_json_stands_alone_where_an_environment_prints(tmp_path: Path) -> None:
+    text = "import gymnasium\n\ndef make():\n    print('hello')\n    import os\n"
+    text += "    os.write(1, b'and from C')\n    return gymnasium.make('CartPole-v1')\n"
+    (tmp_path / "loud.py").write_text(text, encoding="utf-8")
+    out = python("-m", "colobus", "show", "--env", "loud:make", "--json", folder=tmp_path)
+    assert json.loads(out)["settings"]["games"]["game"] == "loud:make"
 
 
 def test_show_knows_the_sizes_of_an_environment() -> None:

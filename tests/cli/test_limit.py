@@ -69,6 +69,13 @@ def test_stages_count_and_look_as_often_as_training_does(
 
 
 @pytest.mark.slow
+def test_agents_with_policies_of_their_own_act() -> None:
+    pair = PRESETS["catch-pair"]
+    pair = replace(pair, network=replace(pair.network, policies="separate"))
+    assert act(pair, begin(pair), 0)() == 16 * pair.shape.games
+
+
+@pytest.mark.slow
 def test_a_replay_is_sampled_as_often_as_the_preset_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -159,8 +159,20 @@ def test_a_run_that_must_be_longer_than_asked_says_so(tmp_path: Path) -> None:
     assert not [line for line in lines if "--steps" in line]
 
 
+def test_a_run_with_given_weights_plays_no_random_steps(tmp_path: Path) -> None:
+    lines: list[str] = []
+    quiet: dict[str, Any] = {"tensorboard": False, "log": lines.append}
+    colobus.train("catch", tmp_path / "run", steps=10, **quiet)
+    lines.clear()
+    found = colobus.train("catch", tmp_path / "on", from_run=tmp_path / "run", steps=10, **quiet)
+    (line,) = (line for line in lines if "--steps" in line)
+    said = f"--steps 10: the run will have at least {found.steps:,} steps: a first batch"
+    assert line == said
+
+
 @pytest.mark.parametrize(
-    ("name", "least"), [("ALE/Pong-v5", 6_144), ("catch", 1_024), ("gorila-catch", 1_012)]
+    ("name", "least"),
+    [("ALE/Pong-v5", 6_144), ("catch", 1_024), ("gorila-catch", 1_012), ("catch-pair", 1_536)],
 )
 def test_the_fewest_steps_of_a_run(name: str, least: int) -> None:
     experiment = preset(name)[0]

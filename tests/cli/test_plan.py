@@ -206,6 +206,7 @@ def test_costs_lie_on_a_line_between_and_beyond_the_sizes() -> None:
         (["dba3c-catch", "--costs", "lern=27ms"], "--costs lern=27ms: unknown stage; .*: learn"),
         (["dba3c-catch", "--costs", "act=1s,act=2s"], "act=2s: act is given twice; leave one"),
         (["dqn-pong"], "colobus plan: knows runs whose learners take each trajectory once"),
+        (["catch-pair"], "not replay buffers, --reduce group and games of several agents"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(words: list[str], said: str, file: Path) -> None:

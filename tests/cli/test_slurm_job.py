@@ -203,9 +203,11 @@ def test_failures_are_counted_from_the_last_progress_on(says: Say) -> None:
 @pytest.mark.parametrize(("count", "left"), [("", False), ("0", False), ("2", True)])
 def test_a_job_that_is_handed_in_anew_has_all_its_tries(count: str, left: bool) -> None:
     Path("run.failures").write_text("127\n" * 4)
-    begin = EXAMPLE.read_text().partition("\n[ \"${SLURM_RESTART_COUNT")
+    begin = EXAMPLE.read_text().partition('\n[ "${SLURM_RESTART_COUNT')
     line = (begin[1] + begin[2]).strip().split("\n")[0]
-    usual = {"PATH": "/usr/bin:/bin", "run": "run"} | ({"SLURM_RESTART_COUNT": count} if count else {})
+    usual = {"PATH": "/usr/bin:/bin", "run": "run"} | (
+        {"SLURM_RESTART_COUNT": count} if count else {}
+    )
     subprocess.run(["/bin/bash", "-c", line], env=usual, check=True)
     assert Path("run.failures").exists() == left
 

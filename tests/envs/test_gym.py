@@ -93,10 +93,21 @@ def test_grey_pictures_and_those_with_transparency_are_shown(shape: tuple[int, .
     np.testing.assert_array_equal(found, np.full((31, 45, 3), 7))
 
 
-@pytest.mark.parametrize("picture", [None, np.zeros((4, 5, 2)), np.zeros(7)])
+@pytest.mark.parametrize(
+    "picture", [None, np.zeros((4, 5, 2), np.uint8), np.zeros(7), np.zeros((4, 5, 3))]
+)
 def test_what_is_no_picture_is_told(picture: Any) -> None:
-    with pytest.raises(NoPictures, match=r"cannot be shown: its render gives .*no picture \[H"):
+    with pytest.raises(NoPictures, match=r"cannot be shown: its render gives .* uint8\[H, W, 3\]"):
         picture_of(picture)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no display"), OSError(2, "libGL.so.1"), KeyError()]
+)
+def test_a_render_that_raises_gives_no_pictures(error: Exception) -> None:
+    """A run has its curve and its last lines without the film."""
+    with pytest.raises(NoPictures, match=r"cannot be shown: its render raised .*test_gym.py:\d+"):
+        picture_of(error)
 
 
 VECTOR = spaces.Box(-1, 1, (2,))

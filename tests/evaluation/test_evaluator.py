@@ -209,6 +209,16 @@ def test_the_guard_presses_nothing_that_a_mask_forbids() -> None:
     assert evaluate(agent, "dba3c", episodes=2).mean == 40.0
 
 
+def test_environments_of_gymnasium_are_played_without_the_guard() -> None:
+    """No cart waits for FIRE, and 0 for long may be right; one may have no other action."""
+    agent = make_agent(GameSettings("CartPole-v1"), stack=1, torso="mlp")
+    got = evaluate(agent, "dba3c", episodes=2)
+    assert got.as_dict()["stuck"] is None
+    assert "stuck guard" not in "\n".join(got.lines())
+    assert agent.guarded(30) is None
+    assert make_agent().guarded(30) == 30
+
+
 def test_what_cannot_be_evaluated_is_refused() -> None:
     agent = make_agent()
     with pytest.raises(ColobusError, match="unknown protocol 'stiky': nearest known: sticky"):

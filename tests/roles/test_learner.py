@@ -185,6 +185,21 @@ def test_the_values_are_the_means_of_the_last_pass() -> None:
         assert update.values[name] == pytest.approx(want, rel=1e-5, abs=1e-7), name
 
 
+def test_where_no_divergence_was_measured_nothing_is_said_and_nothing_follows() -> None:
+    """Such as in a batch of repeated actions only: a mean of none is no 0, which moves the rate."""
+    rates = []
+    for independent in (True, False):
+        scene = Scene(APPO(minibatch=7, epochs=3, lr=1e-3, lr_end=1e-3, kl=1e9))
+        for sent in scene.feed(number=4):
+            sent.independent[:] = independent
+        scene.learner.step()
+        (update,) = scene.tracker.updates
+        assert ("kl" in update.values) == ("kl_max" in update.values) == independent
+        assert "entropy" in update.values
+        rates.append(float(scene.algorithm_state["learning_rate"]))
+    assert rates == pytest.approx([1.1e-3, 1e-3])
+
+
 def test_a_checkpoint_holds_the_newest_version_as_copies() -> None:
     scene = Scene(servers=2)
     scene.feed()

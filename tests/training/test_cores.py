@@ -96,6 +96,13 @@ def test_each_worker_uses_its_cores(name: str, cores: int, want: tuple[int, int,
     assert threads_of(found) == cores * shape.workers
 
 
+def test_a_batch_has_the_steps_of_all_agents() -> None:
+    pair = PRESETS["catch-pair"]
+    shape = for_cores(pair, pair, 4).shape
+    assert shape.actors > pair.shape.actors
+    assert shape.batch == 2 * pair.shape.datapoints == 1024
+
+
 def test_a_learner_computes_with_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = distributed_catch(1, workers=1, actors=2, learner_threads=3)
     seen: dict[str, set[int]] = {"Actor": set(), "Learner": set()}

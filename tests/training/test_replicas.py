@@ -79,6 +79,14 @@ def test_several_learners_are_one_with_the_joined_batch(learners: int, normalise
         assert many.status.values[name] == pytest.approx(one.status.values[name], rel=0.1, abs=1e-3)
 
 
+@pytest.mark.slow
+def test_versions_of_a_group_are_all_published() -> None:
+    """Each learner has servers of its own; actors would wait for those in between."""
+    base = grouped(catch(512 + 4 * 512))
+    plain, held = (threads(reshaped(base, broadcast_every=every)) for every in (1, 5))
+    assert held.version == plain.version
+
+
 CATCH = grouped(catch(512 + 12 * 512, deterministic=True), servers=2)
 
 

@@ -108,6 +108,28 @@ def test_the_last_run_is_found_behind_a_gap(
     assert last_like("catch", replace(like, seed=9)) == Path("runs/catch-1")
 
 
+@pytest.mark.parametrize("first", ["command", "python"])
+def test_a_run_with_a_name_goes_on_where_it_was_not_begun(
+    first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+
+    def by_python(steps: int) -> None:
+        own: dict[str, Any] = {"name": "lr-high", "lr": 0.001, "resume_or_start": True}
+        colobus.train("catch", steps=steps, **own, **(QUIET | {"log": said.append}))
+
+    def by_command(steps: int) -> None:
+        own = ("--name", "lr-high", "--lr", "0.001", "--resume-or-start", "--steps", steps)
+        said.append(printed(*CATCH, *own))
+
+    both = [by_command, by_python] if first == "command" else [by_python, by_command]
+    for steps, each in enumerate(both, 1):
+        each(1_000 * steps)
+    assert [path.name for path in Path("runs").iterdir()] == ["lr-high-1"]
+    assert complete(Path("runs/lr-high-1"))[-1]["epoch"] == 1
+
+
 def test_what_does_not_fit_the_run_is_one_line(run: Path) -> None:
     said = "--lr with --resume: a run's settings are fixed"
     assert said in refused(*words(run, "--lr", "0.002"))

@@ -19,7 +19,7 @@ from colobus.experiment.settings import Experiment, ReuseSettings, Shape
 from colobus.roles.replay.minibatch_buffer import Loader
 from colobus.training.run import train
 from conftest import catch, reshaped, tuned
-from helpers.launching import refused
+from helpers.launching import refused, told
 from helpers.learning import learn
 from helpers.outcomes import assert_same, batches_of, inline, place_inline, threads
 
@@ -152,7 +152,12 @@ REFUSED = {
     "pong --learners 2": "--learners 2 with APPO: not tested; leave out --workers and --learners "
     "or add --reduce group",
     "pong --reduce group": "--reduce group: has an effect only with --learners",
-    "dqn-pong --learners 2 --reduce group": "--learners 2 --reduce group with DQN: not tested",
+    "dqn-pong --learners 2 --reduce group": "--learners 2 --reduce group with DQN: not tested; "
+    "leave out --reduce group",
+    "dqn-pong --algorithm pqn": "a replay buffer with PQN: it learns from each step once; leave "
+    "out --capacity and the like, or take a preset without a buffer, such as ppo-pong",
+    "pong --batch 128": "--minibatch 256: must not be above the batch of 128 samples; lower it, or "
+    "raise what there is of --batch",
     f"pong --learners 2 --reduce group {MIX} --replay-slots 50": "--replay-proportion 0.5 with "
     "--reduce group: ",
     "pong --learners 2 --reduce group --replays 2": "--replays 2 with --reduce group: each learner "
@@ -162,6 +167,11 @@ REFUSED = {
     "apex-pong --loaders 1": "--loaders 1 with DQN: ",
     "pong --emulators 9": "--emulators 9 with --games 8: each thread needs a game; use at most 8",
 }
+
+
+def test_a_setting_without_effect_is_no_reason_to_refuse() -> None:
+    words = ("--learners", 2, "--reduce", "group", "--buffer-batches", 1)
+    assert told("show", "impact-catch", *words)["settings"]["reuse"]["buffer_batches"] == 1
 
 
 @pytest.mark.parametrize("words", REFUSED)

@@ -154,8 +154,8 @@ class Algorithm(ABC):
         """
         if batch < self.minibatch < WHOLE_BATCH:
             raise ColobusError(
-                f"--minibatch {self.minibatch}: must not be above the batch of {batch} samples "
-                "(actors x games x steps of a rollout); lower it or raise --length"
+                f"--minibatch {self.minibatch}: must not be above the batch of {batch} samples; "
+                "lower it, or raise what there is of --batch, --length and --games"
             )
 
     def check_autoencoder(self, form: Autoencoder) -> None:

@@ -124,7 +124,8 @@ class DQN(DistributionalValues):
     @property
     def is_munchausen(self) -> bool:
         """Whether targets have Munchausen's term and soft values."""
-        return self.munchausen > 0 or bool(self.munchausen_end)
+        weighs = self.munchausen > 0 or bool(self.munchausen_end)
+        return weighs and self.returns == "q_lambda"
 
     @property
     def last_epsilon(self) -> float:

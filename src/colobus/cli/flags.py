@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from pathlib import Path
 from textwrap import TextWrapper
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TextIO, TypeVar
 
 import tyro
 from tyro import _errors as tyro_errors  # private; docs/dependencies.md says why
@@ -228,9 +229,19 @@ def check_file(flag: str, file: Path | None, *suffixes: str) -> None:
         raise ColobusError(f"{flag} {file}: is no regular file; name another")
 
 
+answers: TextIO | None = None
+"""Where `print_json` prints if stdout, on which environments may print, was sent to stderr."""
+
+
 def print_json(data: dict[str, Any]) -> None:
     """Print one JSON object on stdout."""
-    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+    stream = answers or sys.stdout
+    stream.write(json.dumps(data, indent=2) + "\n")
+    try:
+        stream.flush()
+    except BrokenPipeError:  # nobody reads; what is left goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise
 
 
 def _in_words(

@@ -112,6 +112,8 @@ def main() -> NoReturn:
     with such a thread alive the process leaves at once.
     """
     _open_output()
+    if "--json" in sys.argv and sys.argv[1] != "follow":  # which prints more than one
+        _keep_apart()
     Interrupts().__enter__()  # for as long as the process lives
     code = run(sys.argv[1:])
     if any(t.daemon and t is not threading.current_thread() for t in threading.enumerate()):
@@ -188,6 +190,15 @@ def _complain(line: str, code: int) -> int:
         sys.stderr.write(f"colobus: {printable(' '.join(line.split()))}\n")
         sys.stderr.flush()
     return code
+
+
+def _keep_apart() -> None:
+    """Send to stderr what environments and their libraries print, so that stdout has JSON only."""
+    from colobus.cli import flags
+
+    with contextlib.suppress(OSError):  # it is closed
+        flags.answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
 
 
 def _open_output() -> None:

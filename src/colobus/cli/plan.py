@@ -28,6 +28,7 @@ from colobus.core.fields import Range
 from colobus.core.fields import check as check_fields
 from colobus.core.timing import Clock, passing
 from colobus.core.types import AlgorithmState, Batch, Trajectory, Update, Version
+from colobus.envs.make import agents
 from colobus.experiment.autoscale import CHOSEN
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape, flag
@@ -115,10 +116,11 @@ def main(args: Sequence[str]) -> int:
         quorum = quorum or str(shape.quorum if shape.quorum <= nodes else 0)
     wanted = resolve(Plan, "plan", [*words, *([f"--quorum={quorum}"] if quorum else [])])
     flags, experiment = wanted.flags, wanted.experiment
-    if experiment.replay.capacity or shape.topology.replicas > 1:
+    several = agents(experiment.games) > 1
+    if experiment.replay.capacity or shape.topology.replicas > 1 or several:
         raise ColobusError(
             "colobus plan: knows runs whose learners take each trajectory once, such as "
-            "dba3c-pong; not replay buffers and --reduce group"
+            "dba3c-pong; not replay buffers, --reduce group and games of several agents"
         )
     bytes_a_second(flags.link)
     costs = read_costs(flags.costs, experiment, wanted.name)

@@ -76,7 +76,7 @@ def _check(flags: Record) -> None:
     out = flags.out
     if not flags.runs:
         raise ColobusError(f"RUN is missing: name it first; see {program()} record --help")
-    if out and out.suffix not in SUFFIXES:
+    if out and out.suffix.lower() not in SUFFIXES:
         raise ColobusError(f"--out {out}: must end in {' or '.join(SUFFIXES)}")
     if out and flags.gif:
         raise ColobusError(f"--gif with --out {out}: its name says what it is; leave one out")

@@ -286,7 +286,7 @@ def act(experiment: Experiment, start: Start, _index: int, device: torch.device 
     count = experiment.shape.games
     size = (count, net.stack, *net.mean.shape)
     frames = torch.randint(0, 255, size, dtype=torch.uint8).to(device)
-    policy = net.heads[next(iter(net.heads))]
+    name = next(iter(net.heads))
     seen, first = net.preprocess(frames), net.initial_state(count)
 
     def work() -> int:
@@ -294,7 +294,7 @@ def act(experiment: Experiment, start: Start, _index: int, device: torch.device 
         with torch.inference_mode():
             for _ in range(AT_ONCE):
                 hidden, state = net.step(seen, state)
-                policy(hidden).argmax(dim=1)
+                net.outputs(hidden)[name].argmax(dim=1)
         return AT_ONCE * count
 
     return work

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, place_of
 from colobus.core.files import read_object
 
 Function = Callable[..., Any]
@@ -110,18 +110,25 @@ def import_module(module: str, name: str) -> Any:
             folder of a run or agent: whoever made that folder would decide what runs here.
     """
     _refuse_own(module, name)
+    missing = ModuleNotFoundError, ValueError  # ValueError: an empty name, as in "..x:make"
     try:
+        with suppress(*missing):
+            return _import(module, name)
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
         return _import(module, name)
-    except (ModuleNotFoundError, ValueError):  # ValueError: an empty name, as in "..x:make"
-        pass
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return _import(module, name)
-    except (ModuleNotFoundError, ValueError) as error:
-        raise ColobusError(
-            f"{name!r}: {str(error).lower()}; install the package that has it"
-        ) from None
+    except ColobusError:
+        raise
+    except missing as error:
+        how = "install the package that has it"
+        if "/" in module or module.endswith(".py"):
+            plain = module.removesuffix(".py").strip("./").replace("/", ".")
+            how = f"name a file without .py, with dots for folders: {plain}:{name.split(':')[-1]}"
+        said = str(error)
+        raise ColobusError(f"{name!r}: {said[:1].lower()}{said[1:]}; {how}") from None
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__} {error} (at {place_of(error)})"
+        raise ColobusError(f"{name!r}: cannot be imported: {what}") from error
 
 
 def _import(module: str, name: str) -> Any:

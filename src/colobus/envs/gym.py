@@ -27,7 +27,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from colobus.core.arrays import Bools, Bytes, Floats, Frames, Ints
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, place_of
 from colobus.core.functions import NoPictures
 from colobus.envs.actions import MASK
 from colobus.envs.api import GameSettings, Step
@@ -134,7 +134,9 @@ class GymGames:
         self._allowed: Bools | None = None  # bool[B, A], if infos of a vector say what is allowed
         if self._vector and self._fit.is_masked and self._fit.mask is None:
             self._allowed = np.ones((self.count, self.actions), dtype=np.bool_)
-        self.rate = int(self._metadata.get("render_fps") or RATE)
+        self.rate = RATE
+        with suppress(KeyError, TypeError, ValueError, OverflowError):  # no number, or none
+            self.rate = max(round(float(self._metadata["render_fps"] or RATE)), 1)
 
     def reset(self) -> Frames:
         """Start all games; return the first frames [B, H, W].
@@ -251,15 +253,20 @@ class GymGames:
         """
         try:
             rendered: Any = self._envs.render()
+            picture = np.asarray(rendered[0] if rendered is not None else None)
         except gymnasium.error.Error as error:  # a package for drawing is missing
             raise NoPictures(f"{self._name} cannot be shown: {error}") from None
-        picture = np.asarray(rendered[0] if rendered is not None else None)
+        except (Exception, SystemExit) as error:  # such as of OpenGL, without a display
+            what = f"{type(error).__name__} {error} (at {place_of(error)})"
+            raise NoPictures(f"{self._name} cannot be shown: its render raised {what}") from error
         if picture.ndim == 2:
             picture = picture[:, :, None]
-        if picture.ndim != 3 or picture.shape[2] not in (1, 3, 4) or not picture.size:
+        kind, shape = picture.dtype, picture.shape
+        whole = kind == np.bool_ or np.issubdtype(kind, np.integer)
+        if picture.ndim != 3 or shape[2] not in (1, 3, 4) or not picture.size or not whole:
             raise NoPictures(
-                f"{self._name} cannot be shown: its render gives {picture.dtype}"
-                f"{list(picture.shape)}, no picture [H, W, 3]"
+                f"{self._name} cannot be shown: its render gives {kind}{list(shape)}, no picture "
+                "uint8[H, W, 3]"
             )
         coloured: Bytes = picture[:, :, :3].astype(np.uint8)  # without transparency
         return coloured if coloured.shape[2] == 3 else coloured.repeat(3, axis=2)

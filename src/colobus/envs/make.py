@@ -152,6 +152,13 @@ def agents(settings: GameSettings) -> int:
     return own.agents if own else 1
 
 
+def makes_vectors(settings: GameSettings) -> bool:
+    """Return whether an environment of Gymnasium is the user's function that makes vectors."""
+    from colobus.envs.single import parameters
+
+    return "num_envs" in parameters(settings.game)
+
+
 def planes(settings: GameSettings) -> int:
     """Return the planes of a game's frames, such as 3 for an Atari game in colour."""
     return _known(settings).planes

@@ -21,7 +21,7 @@ from colobus.core.functions import Function, MakeEnv, check_callable, name_of
 from colobus.core.notebook import html_table
 from colobus.core.types import Floats, Frames, Ints
 from colobus.envs.api import GameSettings
-from colobus.envs.make import frame_type
+from colobus.envs.make import frame_type, is_gym
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
 from colobus.runs.best import pick_checkpoint
@@ -131,6 +131,14 @@ class Agent:
     def seed(self, seed: int) -> None:
         """Make sampled actions repeatable."""
         self._random.manual_seed(int(seed))
+
+    def guarded(self, stuck: int | None) -> int | None:
+        """Return a protocol's limit of the stuck guard; None if this agent plays without it.
+
+        It does where actions are masked, and outside of Atari games and Catch: there to do the same
+        for long is often right, and no game waits for FIRE.
+        """
+        return None if self.net.masks or is_gym(self.games.game) else stuck
 
     def initial_state(self, count: int = 1) -> Floats:
         """Return the state of ``count`` games at their beginning: zeros float32[count, S].

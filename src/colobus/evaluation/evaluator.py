@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +80,7 @@ def evaluate(
     if minutes is not None and not minutes > 0:
         raise ColobusError(f"minutes {minutes:g}: must be above 0; leave it out for all games")
     agent, chosen = as_agent(agent), find_protocol(protocol)
+    chosen = replace(chosen, stuck=agent.guarded(chosen.stuck))
     wanted = _number_of_games(chosen, episodes, starts)
     policy = policy or chosen.policy or agent.policy
     settings = chosen.settings(agent.games)
@@ -198,9 +199,7 @@ class _VectorPlayer(_Player):
 
     def _play(self, games: Games, stop: threading.Event) -> None:
         observed = FrameStack(self.agent.stack, games.reset())
-        guard = StuckGuard(
-            None if self.agent.net.masks else self.stuck, games.action_names, games.count
-        )
+        guard = StuckGuard(self.stuck, games.action_names, games.count)
         state = self.agent.initial_state(games.count)
         while np.any(self._finished < self._quotas) and not stop.is_set():
             actions, state = self.agent.act(observed.stacks, self.policy, self.random, state=state)

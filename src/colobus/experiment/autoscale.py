@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from colobus.core.errors import ColobusError
 from colobus.core.fields import given
-from colobus.envs.make import is_atari
+from colobus.envs.make import agents, is_atari
 from colobus.experiment.settings import Experiment, flag
 from colobus.runtime.groups import Cluster
 
@@ -95,7 +95,8 @@ def for_cores(
             f"--cores {cores} with --deterministic: a batch would have the trajectories that come "
             "first, which depends on who is faster; leave one of the two out"
         )
-    batch = shape.batch or (shape.datapoints if batched and not sampled else 0)
+    whole = shape.datapoints * agents(experiment.games)  # --batch counts each agent's steps
+    batch = shape.batch or (whole if batched and not sampled else 0)
     return replace(experiment, shape=replace(found, batch=batch))
 
 

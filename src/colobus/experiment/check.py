@@ -13,7 +13,7 @@ from typing import Any
 from colobus.core.errors import ColobusError
 from colobus.core.fields import OnlyWith, given, hints_of, only_with, read, shown
 from colobus.core.fields import check as check_fields
-from colobus.envs.make import agents, is_atari, is_gym, is_vector, planes, seen_shape
+from colobus.envs.make import agents, is_atari, is_gym, is_vector, makes_vectors, planes, seen_shape
 from colobus.experiment.settings import Experiment, algorithm_name, flag, groups_of
 from colobus.experiment.shape import Beside
 from colobus.nets.autoencoder import STRIDE
@@ -82,7 +82,10 @@ ACROSS: dict[str, OnlyWith] = {
     "games.env_kwargs": GYM,
     "games.observe": GYM,
     "shape.emulators": ATARI,
-    "shape.env_processes": GYM,
+    "shape.env_processes": OnlyWith(
+        "in environments of Gymnasium that are no vectors already",
+        lambda experiment: is_gym(experiment.games.game) and not makes_vectors(experiment.games),
+    ),
     "shape.batch": OnlyWith(
         "with APPO, PQN or A3C: the batch of DQN has --windows",
         lambda experiment: experiment.algorithm.source != "buffer",

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from colobus.algorithms.api import Algorithm
 from colobus.algorithms.api import Topology as TopologyName
 from colobus.core.errors import ColobusError
-from colobus.core.fields import SHARE, OnlyWith, Range, given
+from colobus.core.fields import SHARE, OnlyWith, Range, given, hints_of, only_with
 from colobus.envs.api import GameSettings
 from colobus.envs.make import agents
 from colobus.roles.parameters.published import KEPT
@@ -202,6 +202,8 @@ class Topology:
                 if kind.name in algorithm.topologies
                 and (kind is not Replicas or self.name == "separate")
             ]
+            if group and "separate" in algorithm.topologies:
+                fixes = ["leave out --reduce group"]
             raise ColobusError(
                 f"{count}{group} with {beside.name}: not tested; {' or '.join(fixes)}"
             )
@@ -246,8 +248,8 @@ class Central(Topology):
             )
         if shape.loaders and beside.sampled:
             raise ColobusError(
-                f"--loaders {shape.loaders} with {beside.name}: what is sampled would be older "
-                "than the priorities; leave it out"
+                f"--loaders {shape.loaders} with {beside.name}: not tested where a replay "
+                "buffer is sampled; leave it out"
             )
         if queues > 1 and self.replicas > 1:
             raise ColobusError(
@@ -371,7 +373,7 @@ class ReplaySettings:
             if self != ReplaySettings():
                 raise ColobusError(
                     f"a replay buffer with {beside.name}: it learns from each step once; leave out "
-                    "--capacity and the like, or take a preset with DQN, such as apex-pong"
+                    "--capacity and the like, or take a preset without a buffer, such as ppo-pong"
                 )
             return
         if not self.capacity:
@@ -449,7 +451,12 @@ class ReuseSettings:
         """Raise ColobusError where experience cannot be used again, or nothing would be."""
         shape, epochs = topology.shape, beside.algorithm.epochs
         usual = ReuseSettings()
-        changed = [name for name in vars(self) if getattr(self, name) != getattr(usual, name)]
+        rules = {name: only_with(hint) for name, hint in hints_of(ReuseSettings).items()}
+        changed = [
+            name
+            for name, rule in rules.items()
+            if getattr(self, name) != getattr(usual, name) and (rule is None or rule.holds(self))
+        ]
         if not changed:
             return
         what = given("--" + changed[0].replace("_", "-"), getattr(self, changed[0]))
@@ -461,8 +468,8 @@ class ReuseSettings:
             )
         if topology.replicas > 1:
             raise ColobusError(
-                f"{what} with --reduce group: the learners' batches would differ in size; leave "
-                "one of the two out"
+                f"{what} with --reduce group: not tested, and old windows would make the learners' "
+                "batches differ in size; leave one of the two out"
             )
         if epochs < 2 and (self.buffer_batches > 1 or self.ramp_up):
             what = "--ramp-up" if self.ramp_up else f"--buffer-batches {self.buffer_batches}"

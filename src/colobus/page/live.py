@@ -30,8 +30,9 @@ from colobus.evaluation.films.player import AtariScreen, Player, make_screen
 from colobus.evaluation.start_states import StartKeeper, check_kept
 from colobus.page.server import assets, guarded, whole_number
 
-NOTHING = ("NOOP", "STAY")
-"""Names of actions that do nothing. A game without one does its first action then."""
+NOTHING = ("NOOP", "STAY", "0")
+"""Names of actions that do nothing; 0 is one of numbers, such as a force. A game without one does
+its first action then."""
 
 
 def action_of(pressed: Collection[str], names: Sequence[str]) -> int:

@@ -218,7 +218,8 @@ def _read(
 
     Returns:
         The mean of each scalar over the last epoch (of ``…_max`` the largest), without minibatches
-        where it is -inf, and the norm of the parameters, and the priorities.
+        where it is -inf (it is -inf in all: -inf), and the norm of the parameters, and the
+        priorities.
 
     Raises:
         Diverged: if a scalar of any epoch is nan or infinite; -inf says that nothing was measured.
@@ -226,10 +227,12 @@ def _read(
     names, every = history[-1].names, torch.stack([found.values for found in history])
     table, shares = every[-len(sizes) :], every.new_tensor(sizes).unsqueeze(1)
     shares, table = shares * ~table.isneginf(), table.masked_fill(table.isneginf(), 0.0)
+    nothing = (shares == 0.0).all(dim=0)
     mean = (table * shares).sum(dim=0) / shares.sum(dim=0).clamp(min=1e-8)
+    mean, most = (v.masked_fill(nothing, -math.inf) for v in (mean, table.amax(dim=0)))
     facts = torch.stack([(every < math.inf).all().float(), torch.linalg.vector_norm(parameters)])
     left = table.new_empty(0) if priorities is None else priorities.detach()
-    parts = [mean, table.amax(dim=0), facts, left]
+    parts = [mean, most, facts, left]
     means, most, facts, left = torch.cat(parts).cpu().split([len(part) for part in parts])
     finite, norm = facts.tolist()
     if not finite:

@@ -8,6 +8,7 @@ while not learner.finished:
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -94,6 +95,8 @@ class Learner:
             with self.clock("learn"):
                 self._learn(self._batch)
                 self._batch = self._shared(self._batch)
+                # of what was measured nowhere nothing is said, and nothing follows
+                self._values = {n: value for n, value in self._values.items() if value > -math.inf}
             if self._over is None:  # else an error came after the report: it counts once
                 with self.clock("report"):
                     self._over = self._report(self._batch)

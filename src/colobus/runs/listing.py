@@ -102,8 +102,10 @@ def check_places(places: Sequence[Path]) -> None:
     """Raise ColobusError for a place that is no folder."""
     for place in places:
         if not place.is_dir():
-            names = [path.name for path in place.parent.glob("*")]
+            names = [path.name for path in place.parent.glob("*") if path.is_dir()]
             near = f"; {nearest(place.name, names)}" if names else ""
+            if place == Path("runs"):
+                near = "; no training has begun in this folder yet"
             raise ColobusError(f"{str(place)!r} is no folder: name a run or a folder of runs{near}")
 
 

@@ -94,7 +94,8 @@ def train(
         what: a game or preset by name, such as "pong", or an experiment.
         out: folder of the run; must be new or empty (default: runs/NAME-1, or the next free
             number).
-        name: of the run in its ``config.json``; by default that of the game or preset.
+        name: of the run's folder, instead of that of the game or preset; an experiment has it in
+            its ``config.json``, too.
         env: environment to learn instead of that of ``what``, or alone: a game, one of Gymnasium
             such as "CartPole-v1", or a function in a module such as "my_module:make".
         make_env: a function that returns a `gymnasium.Env`, instead of ``env``; or, if it takes
@@ -169,9 +170,9 @@ def train(
             cluster = with_cpus(cluster, count)
     if resume is None:
         usual = (
-            last_like(begun.name, experiment, begun.source)
+            last_like(begun.called, experiment, begun.source)
             if resume_or_start
-            else free_folder(begun.name)
+            else free_folder(begun.called)
         )
         begun = replace(begun, folder=usual if out is None else Path(out))
         if resume_or_start and may_go_on(begun.folder, log):
@@ -222,8 +223,9 @@ def train(
 class _Begun:
     """What a run goes on from, or a new one begins with."""
 
-    name: str
+    name: str  # of the preset, game or environment, or what settings are called
     base: Experiment  # all settings, before those of the call
+    called: str = ""  # what the folder of a new run is called
     folder: Path = Path()  # "." while that is not settled
     config: Config | None = None  # of the run that goes on
     weights: Weights | None = None  # that a new run begins with, instead of new ones
@@ -239,7 +241,7 @@ def _resumed(folder: Path, make_env: MakeEnv | None) -> _Begun:
     config = read_config(folder, given=() if make_env is None else ("game",))
     if make_env is not None:
         remember(config.experiment.games.game, make_env)
-    return _Begun(config.name, config.experiment, folder, config)
+    return _Begun(config.name, config.experiment, folder=folder, config=config)
 
 
 def _new(
@@ -272,13 +274,14 @@ def _new(
         log(note)
     if weights is not None and not isinstance(what, Experiment):
         base = with_network(base, weights.config)
-    return _Begun(name or own, base, weights=weights)
+    # what a preset is called is its own name, as on the command line
+    return _Begun(own if isinstance(what, str) else name or own, base, name or own, weights=weights)
 
 
 def _again(new: _Begun, what: str | Experiment | None, make_env: MakeEnv | None) -> _Begun:
     """Return the run in the folder of a new one, which was begun by the same call."""
     found = _resumed(new.folder, make_env)
-    if found.name != new.name and make_env is None:
+    if found.name not in (new.name, new.called) and make_env is None:
         raise ColobusError(f"out {new.folder}: is a run of {found.name}, not of {new.name}")
     if found.config is not None:
         found.config.check_begun(new.folder, new.source)

@@ -253,6 +253,7 @@ class RoleFactory:
         """
         prefix, process = (f"replica-{rank}-", f"main-{rank}") if rank else ("", "main")
         flat, start, experiment = self.flat, self.start, self.experiment
+        shape = experiment.shape  # one with learners here is a group, with a server each
         scales = flat.layout.scales(experiment.algorithm.rate_scale)
         return [
             self.graph.add(
@@ -267,18 +268,18 @@ class RoleFactory:
                 ServerSettings(
                     f"{prefix}server-{i}",
                     self.patience,
-                    experiment.shape.keep_every if own_memory else 0,
+                    shape.keep_every if own_memory else 0,
                     experiment.algorithm.target_every,
                     experiment.algorithm.target_tau,
                     previous=experiment.deterministic
                     and not experiment.replay.capacity
-                    and experiment.shape.broadcast_every == 1,
-                    broadcast_every=1 if own_memory else experiment.shape.broadcast_every,
+                    and shape.broadcast_every == 1,
+                    broadcast_every=1 if own_memory or shape.learners else shape.broadcast_every,
                 ),
                 {k: slice_of(flat, cut, tensors) for k, tensors in by_name(start.optimizer)},
                 None if scales is None else scales[cut].to(flat.values.device),
             )
-            for i, cut in enumerate(flat.layout.cut(experiment.shape.servers))
+            for i, cut in enumerate(flat.layout.cut(shape.servers))
         ]
 
     def central_learner(

@@ -32,6 +32,7 @@ from colobus.envs.frames import random_actions
 from colobus.envs.make import (
     MakeGames,
     action_names,
+    agents,
     frame_shape,
     is_gym,
     is_known,
@@ -192,12 +193,14 @@ def begin_new(
     Returns:
         What stands in ``config.json``, the start, and games that are open, if any.
     """
-    steps, least = experiment.stop.steps, least_steps(experiment)
+    steps, shape = experiment.stop.steps, experiment.shape
+    least = least_steps(experiment, weights is not None)
     if steps is not None and steps < least:
+        random = f"random ones that measure the input (--random-steps {shape.random_steps}) and "
         first = f"a replay buffer of --minimum {experiment.replay.minimum}"
         log(
-            f"--steps {steps}: the run will have at least {least:,} steps: random ones that "
-            f"measure the input (--random-steps {experiment.shape.random_steps}) and "
+            f"--steps {steps}: the run will have at least {least:,} steps: "
+            f"{random if weights is None else ''}"
             f"{first if experiment.replay.capacity else 'a first batch'}"
         )
     games = open_games(experiment, 1 if remote and not experiment.deterministic else None)
@@ -216,12 +219,17 @@ def begin_new(
     return config, replace(start, run=identity(config)), None if unused else games
 
 
-def least_steps(experiment: Experiment) -> int:
-    """Return how many environment steps a run has at least when it has learned once."""
+def least_steps(experiment: Experiment, begun: bool = False) -> int:
+    """Return how many environment steps a run has at least when it has learned once.
+
+    A run that is ``begun`` with given weights plays no random ones.
+    """
     shape, memory = experiment.shape, experiment.replay
-    games = shape.topology.players * shape.games
-    random = shape.random_steps // games * games
-    return random + (memory.minimum if memory.capacity else shape.datapoints)
+    rows = agents(experiment.games)
+    games = shape.topology.players * shape.games * rows
+    random = 0 if begun else shape.random_steps // games * games
+    batch = shape.datapoints if shape.batch else shape.datapoints * rows
+    return random + (memory.minimum if memory.capacity else batch)
 
 
 def _precision(experiment: Experiment, games: Games, device: torch.device) -> Precision:
@@ -285,7 +293,9 @@ def last_like(name: str, experiment: Experiment, source: str = "") -> Path:
     """
     free = free_folder(name)
     mine = re.compile(rf"{re.escape(slug(name))}-([0-9]{{1,9}})")
-    numbers = [int(found[1]) for one in free.parent.glob("*") if (found := mine.fullmatch(one.name))]
+    numbers = [
+        int(found[1]) for one in free.parent.glob("*") if (found := mine.fullmatch(one.name))
+    ]
     for number in sorted(numbers, reverse=True):
         folder = free.with_name(f"{slug(name)}-{number}")
         with suppress(ColobusError):

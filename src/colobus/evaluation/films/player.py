@@ -152,7 +152,7 @@ class Player:
     stuck: int | None = None  # limit of a `StuckGuard`; None for no guard
 
     def __post_init__(self) -> None:
-        limit = None if self.agent.net.masks else self.stuck
+        limit = self.agent.guarded(self.stuck)
         self._guard = StuckGuard(limit, self.screen.action_names, self.screen.agents)
         self.score = 0.0  # raw return of all games together
         self.steps = 0  # agent decisions in all games together

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from colobus.algorithms.appo import APPO
 from colobus.envs.api import GameSettings
-from colobus.envs.make import planes, seen_shape
+from colobus.envs.make import gymnasium_id, planes, seen_shape
 from colobus.experiment.settings import Experiment, Shape
 from colobus.nets.config import NetworkSettings, TorsoName
 from colobus.roles.tracker import StopRule
@@ -58,7 +58,6 @@ RECIPES = {
     "CartPole-v1": PRESETS["CartPole-v1"],
     "Acrobot-v1": replace(
         VECTOR,
-        games=GameSettings(game="Acrobot-v1"),
         # with less entropy the policy settles before the first success (seed 13)
         algorithm=replace(SMALL, entropy=0.05, entropy_end=0.01, lr_max=2e-3),
         shape=replace(VECTOR.shape, length=128),
@@ -66,13 +65,11 @@ RECIPES = {
     ),
     "Pendulum-v1": replace(
         VECTOR,
-        games=GameSettings(game="Pendulum-v1"),
         algorithm=replace(SMALL, gamma=0.9),
         stop=StopRule(steps=300_000, until_score=-165.0),
     ),
     "LunarLander-v3": replace(
         VECTOR,
-        games=GameSettings(game="LunarLander-v3"),
         algorithm=replace(
             SMALL,
             gamma=0.995,
@@ -84,20 +81,21 @@ RECIPES = {
         shape=replace(VECTOR.shape, length=128),
         stop=StopRule(steps=1_000_000),  # a score that ends it early is luck too often
     ),
-    "minigrid:MiniGrid-DoorKey-5x5-v0": replace(
+    "MiniGrid-DoorKey-5x5-v0": replace(
         PIXELS,
-        games=GameSettings(game="minigrid:MiniGrid-DoorKey-5x5-v0"),
         stop=StopRule(steps=500_000, until_score=0.94),
     ),
 }
-"""Settings of environments by name. Most need a package that not everybody has (LunarLander-v3:
-gymnasium[box2d]), so they are no presets, which are made for lists and tests."""
+"""Settings of environments by name, without that of a module. Most need a package that not everybody
+has (LunarLander-v3: gymnasium[box2d]), so they are no presets, which are made for lists and tests.
+"""
 
 
 def for_environment(settings: GameSettings) -> Experiment:
     """Return the settings with which an environment of Gymnasium is learned by its name alone."""
-    if settings.game in RECIPES:
-        return RECIPES[settings.game]
+    name = gymnasium_id(settings.game)
+    if name in RECIPES:
+        return replace(RECIPES[name], games=GameSettings(game=settings.game))
     height, width = seen_shape(settings)
     base = VECTOR if height == 1 else PIXELS
     base = replace(base, games=GameSettings(game=settings.game))
