@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
@@ -123,8 +124,9 @@ def draw_nodes(figure: Figure, _results: Results) -> None:
     ):
         of = dict[int, list[float]]()
         for row in sorted(scaling.rows(kind), key=itemgetter("nodes")):
-            if row["seconds"] and row["lr"] == scaling.best_rate(row["nodes"]):
-                of.setdefault(row["nodes"], []).append(row["seconds"])
+            if row["lr"] == scaling.best_rate(row["nodes"]):
+                # a run that never reached it counts in the median, but has no dot
+                of.setdefault(row["nodes"], []).append(row["seconds"] or math.inf)
         for nodes, seconds in of.items():
             axes.plot([nodes] * len(seconds), seconds, ".", color=color)
         middle = [median(seconds) for seconds in of.values()]

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,7 @@ def test_a_sweep_by_optuna(sweep: Callable[..., Any]) -> None:
     study = sweep({})
     assert len(study.trials) == 4
     for trial in study.trials:
-        config = Path(f"runs/trial-{trial.number}/config.json").read_text(encoding="utf-8")
+        config = Path(f"runs/trial-{trial.number}-1/config.json").read_text(encoding="utf-8")
         assert f'"lr": {trial.params["lr"]!r}' in config
         assert trial.state.name in ("COMPLETE", "PRUNED")
     assert study.best_trial.intermediate_values
@@ -222,6 +223,17 @@ def logged(data: bytes) -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore")
+def test_ctrl_c_ends_a_sweep_and_its_trial_does_not_count(
+    sweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = SimpleNamespace(interrupted=True, stopped="", score=1.0)
+    monkeypatch.setattr("colobus.train", lambda *_args, **_settings: cut)
+    (trial,) = sweep({"print(study.best_value, study.best_params)": ""}).trials
+    assert trial.state.name == "PRUNED"
+
+
+@pytest.mark.processes
 def test_weights_and_biases_holds_settings_and_metrics(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +252,7 @@ def test_weights_and_biases_holds_settings_and_metrics(
         if record.WhichOneof("record_type") == "history":
             items = record.history.item
             rows.append({"/".join(i.nested_key) or i.key: i.value_json for i in items})
-    last = read_metrics(Path("runs/with-wandb"))[-1]
+    last = read_metrics(Path("runs/with-wandb-1"))[-1]
     assert float(rows[-1]["score"]) == pytest.approx(last["score"])
     assert float(rows[-1]["losses/policy_loss"]) == pytest.approx(last["policy_loss"])
     assert wandb.__version__

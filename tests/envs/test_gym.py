@@ -75,10 +75,12 @@ def test_vectors_of_gymnasium_take_seeds_in_their_own_way(kind: str) -> None:
 
 
 def picture_of(rendered: Any) -> Any:
-    """Return the picture of a game that renders this."""
+    """Return the picture of a game that renders this, or raises it."""
 
     class Drawn(gym_toys.Walk):
         def render(self) -> Any:
+            if isinstance(rendered, Exception):
+                raise rendered
             return rendered
 
     drawn = GameSettings(name_of(lambda render_mode=None: Drawn(render_mode)))

@@ -189,7 +189,7 @@ def test_where_no_divergence_was_measured_nothing_is_said_and_nothing_follows() 
     """Such as in a batch of repeated actions only: a mean of none is no 0, which moves the rate."""
     rates = []
     for independent in (True, False):
-        scene = Scene(APPO(minibatch=7, epochs=3, lr=1e-3, lr_end=1e-3, kl=1e9))
+        scene = Scene(APPO(minibatch=7, epochs=3, lr=1e-3, kl=1e9))
         for sent in scene.feed(number=4):
             sent.independent[:] = independent
         scene.learner.step()

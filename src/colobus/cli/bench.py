@@ -20,7 +20,7 @@ from colobus.core.fields import Range
 from colobus.experiment.check import differing
 from colobus.experiment.settings import flag
 from colobus.report.format import Table
-from colobus.runtime.devices import Devices, place
+from colobus.runtime.devices import AUTO, Devices, place
 from colobus.runtime.groups import Cluster
 
 LEAST_SECONDS = 6.0
@@ -75,7 +75,7 @@ def main(args: Sequence[str]) -> int:
         print_json(rates)
     elif flags.costs:
         name = [] if flags.name or flags.env else [wanted.name]
-        said = shlex.join(name + without(args, ("seconds",)))
+        said = shlex.join(name + without(args, ("seconds", "on", "device")))
         drawn = bool(experiment.replay.capacity)  # which no plan knows
         then = f"train {said} --on virtual" if drawn else f"plan {said} --nodes 4"
         printer.line(f"costs: {flags.costs} (use it with: {program()} {then})")
@@ -103,7 +103,9 @@ def check_flags(wanted: Wanted) -> None:
         raise ColobusError("--profile with --costs: each measures alone; leave one of them out")
     if flags.costs and flags.on != "threads":
         raise ColobusError(f"--on {flags.on} with --costs: it needs no runtime; leave --on out")
-    if flags.costs and flags.devices != Devices():
+    devices = flags.devices
+    asked = (devices.device not in ("cpu", AUTO), devices.act_device, devices.act_with != "torch")
+    if flags.costs and any(asked):
         raise ColobusError(
             "--costs: measures torch on the CPU; leave --device, --act-device and --act-with out"
         )

@@ -66,7 +66,7 @@ def bytes_a_second(text: str) -> float:
     if match is None or not 0.0 < float(match[1]) < 1e9:
         raise ColobusError(f"--link {text[:40]}: must be such as 10Gb (bits) or 20MB (bytes)")
     speed = float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]]
-    return speed / 8 if match[3] == "b" else speed
+    return speed if match[3] == "B" else speed / 8
 
 
 @dataclass(frozen=True)

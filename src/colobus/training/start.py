@@ -193,16 +193,15 @@ def begin_new(
     Returns:
         What stands in ``config.json``, the start, and games that are open, if any.
     """
-    steps, shape = experiment.stop.steps, experiment.shape
-    least = least_steps(experiment, weights is not None)
+    steps, least = experiment.stop.steps, least_steps(experiment, weights is not None)
     if steps is not None and steps < least:
-        random = f"random ones that measure the input (--random-steps {shape.random_steps}) and "
-        first = f"a replay buffer of --minimum {experiment.replay.minimum}"
-        log(
-            f"--steps {steps}: the run will have at least {least:,} steps: "
-            f"{random if weights is None else ''}"
-            f"{first if experiment.replay.capacity else 'a first batch'}"
+        random = (
+            f"random ones that measure the input (--random-steps {experiment.shape.random_steps})"
         )
+        filled = f"a replay buffer of --minimum {experiment.replay.minimum}"
+        first = filled if experiment.replay.capacity else "a first batch"
+        first = first if weights else f"{random} and {first}"
+        log(f"--steps {steps}: the run will have at least {least:,} steps: {first}")
     games = open_games(experiment, 1 if remote and not experiment.deterministic else None)
     # in other processes actors compute on CPUs, and this host may have no GPU
     start = begin(experiment, games, placement.act if remote else placement.learn, log, weights)

@@ -86,9 +86,9 @@ RECIPES = {
         stop=StopRule(steps=500_000, until_score=0.94),
     ),
 }
-"""Settings of environments by name, without that of a module. Most need a package that not everybody
-has (LunarLander-v3: gymnasium[box2d]), so they are no presets, which are made for lists and tests.
-"""
+"""Settings of environments by name, without that of a module. Most need a package that not
+everybody has (LunarLander-v3: gymnasium[box2d]), so they are no presets, which are made for lists
+and tests."""
 
 
 def for_environment(settings: GameSettings) -> Experiment:
