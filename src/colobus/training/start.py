@@ -195,12 +195,11 @@ def begin_new(
     """
     steps, least = experiment.stop.steps, least_steps(experiment, weights is not None)
     if steps is not None and steps < least:
-        random = (
-            f"random ones that measure the input (--random-steps {experiment.shape.random_steps})"
-        )
-        filled = f"a replay buffer of --minimum {experiment.replay.minimum}"
-        first = filled if experiment.replay.capacity else "a first batch"
-        first = first if weights else f"{random} and {first}"
+        random, memory = experiment.shape.random_steps, experiment.replay
+        first = f"random ones that measure the input (--random-steps {random}) and "
+        first = "" if weights else first
+        filled = f"a replay buffer of --minimum {memory.minimum}"
+        first += filled if memory.capacity else "a first batch"
         log(f"--steps {steps}: the run will have at least {least:,} steps: {first}")
     games = open_games(experiment, 1 if remote and not experiment.deterministic else None)
     # in other processes actors compute on CPUs, and this host may have no GPU
@@ -219,10 +218,7 @@ def begin_new(
 
 
 def least_steps(experiment: Experiment, begun: bool = False) -> int:
-    """Return how many environment steps a run has at least when it has learned once.
-
-    A run that is ``begun`` with given weights plays no random ones.
-    """
+    """Return the fewest environment steps of a run that learns, maybe ``begun`` with weights."""
     shape, memory = experiment.shape, experiment.replay
     rows = agents(experiment.games)
     games = shape.topology.players * shape.games * rows
