@@ -42,4 +42,5 @@ study = optuna.create_study(
     pruner=optuna.pruners.MedianPruner(n_startup_trials=2),
 )
 study.optimize(objective, n_trials=4)
-print(study.best_value, study.best_params)
+if study.get_trials(states=[optuna.trial.TrialState.COMPLETE]):
+    print(study.best_value, study.best_params)

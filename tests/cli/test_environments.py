@@ -18,7 +18,7 @@ from colobus.envs.api import GameSettings
 from colobus.envs.make import frame_shape
 from colobus.envs.playing import make_env
 from colobus.experiment.check import check
-from colobus.experiment.presets import FAMILIES, PRESETS, preset
+from colobus.experiment.presets import FAMILIES, PRESETS, in_environment, preset
 from colobus.experiment.presets.environments import RECIPES, for_environment
 from colobus.runs.config import Config, read_config, write_config
 from colobus.training import entry
@@ -122,6 +122,8 @@ def test_what_the_first_word_and_env_mean() -> None:
     assert of("pixels", "--env", grid) == (grid, "mlp", f"pixels-{grid}")
     large = "helpers.gym_toys:doors_in_pictures"
     assert of("pixels", "--env", large)[1] == of(large)[1]  # whatever its size
+    seeded = entry.preset("pixels", seed=3)
+    assert in_environment(seeded, large)[0].network == preset(large)[0].network
     assert of("pong", "--env", "CartPole-v1") == ("CartPole-v1", "mlp", "pong-CartPole-v1")
     assert of("--env", "breakout") == ("breakout", "pooled", "breakout")
     assert of("--env", grid, "--env=breakout") == of("--env", "breakout")  # the last one counts
@@ -204,6 +206,7 @@ def test_what_does_not_fit_is_one_line(words: str, said: str) -> None:
         ("make = Lost", "cannot be imported: NameError name 'Lost' is not defined (at fails.py:1)"),
         ("import sys; sys.exit('no')", "cannot be imported: SystemExit no (at fails.py:1)"),
         ("open('gone.json')", "cannot be imported: FileNotFoundError "),
+        ("int('x')", "cannot be imported: ValueError invalid literal"),
     ],
 )
 def test_a_module_that_fails_is_one_line(text: str, said: str) -> None:

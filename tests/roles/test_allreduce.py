@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -259,9 +260,10 @@ def test_moments_are_those_of_all_samples() -> None:
 def test_values_of_a_round_are_shared() -> None:
     def work(member: Member) -> tuple[dict[str, float], int]:
         own = {"kl": float(member.rank), "kl_max": float(member.rank), "parameter_norm": 2.0}
+        own |= {"some": -math.inf if member.rank else 3.0, "none": -math.inf}  # was not measured
         return member.share(own, 10 + member.rank)
 
-    want = {"kl": 1.0, "kl_max": 2.0, "parameter_norm": 2.0}
+    want = {"kl": 1.0, "kl_max": 2.0, "parameter_norm": 2.0, "some": 3.0, "none": -math.inf}
     assert on_threads(3, work) == [(want, 33)] * 3
     assert on_threads(3, lambda member: member.any(member.rank == 2)) == [True] * 3
     assert on_threads(3, lambda member: member.any(False)) == [False] * 3

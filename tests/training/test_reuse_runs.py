@@ -157,7 +157,7 @@ REFUSED = {
     "dqn-pong --algorithm pqn": "a replay buffer with PQN: it learns from each step once; leave "
     "out --capacity and the like, or take a preset without a buffer, such as ppo-pong",
     "pong --batch 128": "--minibatch 256: must not be above the batch of 128 samples; lower it, or "
-    "raise what there is of --batch",
+    "raise --length, --games or, if it is given, --batch",
     f"pong --learners 2 --reduce group {MIX} --replay-slots 50": "--replay-proportion 0.5 with "
     "--reduce group: ",
     "pong --learners 2 --reduce group --replays 2": "--replays 2 with --reduce group: each learner "

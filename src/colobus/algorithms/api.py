@@ -155,7 +155,7 @@ class Algorithm(ABC):
         if batch < self.minibatch < WHOLE_BATCH:
             raise ColobusError(
                 f"--minibatch {self.minibatch}: must not be above the batch of {batch} samples; "
-                "lower it, or raise what there is of --batch, --length and --games"
+                "lower it, or raise --length, --games or, if it is given, --batch"
             )
 
     def check_autoencoder(self, form: Autoencoder) -> None:

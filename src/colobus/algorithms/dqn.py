@@ -48,10 +48,11 @@ LADDER = OnlyWith("with --explore ladder", lambda dqn: dqn.explore == "ladder")
 TARGETED = OnlyWith("with --target-every above 0", lambda dqn: dqn.target_every > 0)
 NUMBERS = OnlyWith("with --values numbers", lambda dqn: dqn.values == "numbers")
 MUNCHAUSEN = OnlyWith(
-    "with --munchausen or --munchausen-end above 0", lambda dqn: dqn.is_munchausen
+    "with --returns q_lambda, and --munchausen or --munchausen-end above 0",
+    lambda dqn: dqn.is_munchausen,
 )
 MUNCHAUSEN_END = OnlyWith(
-    "with --munchausen-end",
+    "with --returns q_lambda and --munchausen-end",
     lambda dqn: dqn.returns == "q_lambda" and dqn.munchausen_end is not None,
 )
 DOUBLE = OnlyWith(
@@ -123,7 +124,7 @@ class DQN(DistributionalValues):
 
     @property
     def is_munchausen(self) -> bool:
-        """Whether targets have Munchausen's term and soft values."""
+        """Whether targets have Munchausen's term and soft values, which only q_lambda has."""
         weighs = self.munchausen > 0 or bool(self.munchausen_end)
         return weighs and self.returns == "q_lambda"
 

@@ -233,10 +233,10 @@ answers: TextIO | None = None
 """Where `print_json` prints if stdout, on which environments may print, was sent to stderr."""
 
 
-def print_json(data: dict[str, Any]) -> None:
-    """Print one JSON object on stdout."""
+def print_json(data: dict[str, Any], indent: int | None = 2) -> None:
+    """Print one JSON object on stdout; without ``indent`` in one line."""
     stream = answers or sys.stdout
-    stream.write(json.dumps(data, indent=2) + "\n")
+    stream.write(json.dumps(data, indent=indent) + "\n")
     try:
         stream.flush()
     except BrokenPipeError:  # nobody reads; what is left goes nowhere

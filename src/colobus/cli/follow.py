@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
-from colobus.cli.flags import RunPath, check_run, parse
+from colobus.cli.flags import RunPath, check_run, parse, print_json
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError
 from colobus.core.fields import POSITIVE, OnlyWith, Range
@@ -65,11 +63,7 @@ def main(args: Sequence[str]) -> int:
         def is_over() -> bool:
             return bool(interrupts.signal) or parent not in (None, os.getppid())
 
-        results = sys.stdout
-        if parent is not None:  # what an environment prints goes to stderr, between no two results
-            results = os.fdopen(os.dup(1), "w", encoding="utf-8")
-            os.dup2(2, 1)
-        _follow(flags, is_over, results)
+        _follow(flags, is_over)
     return interrupts.exit_code if interrupts.signal else 0
 
 
@@ -89,7 +83,7 @@ def split_parent(args: Sequence[str]) -> tuple[list[str], int | None]:
     return words[:place] + words[place + 2 :], int(number[0])
 
 
-def _follow(flags: Follow, is_over: Callable[[], bool], results: TextIO) -> None:
+def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:
     from colobus.cli.display import Printer
     from colobus.core.checkpoint import newest_checkpoint
     from colobus.evaluation.sidecar import RunEnded, Sidecar
@@ -99,8 +93,7 @@ def _follow(flags: Follow, is_over: Callable[[], bool], results: TextIO) -> None
 
     def say(result: dict[str, Any]) -> None:
         if flags.json:
-            results.write(json.dumps(result) + "\n")
-            results.flush()
+            print_json(result, indent=None)
         else:
             printer.line(in_words(result))
 

@@ -80,6 +80,8 @@ COMMANDS = {
 }
 """Functions from the words after a command to its exit code."""
 
+HELPS = {"-h", "--help", "--help-all", "help"}
+
 NAMING = ["--resume", "--from", "--out", "--checkpoint", "--hub", "--csv", "--env", "--preset"]
 NAMING += ["--algorithm", "--address", "--name", "--track"]
 """Flags that would have no effect if their value was empty."""
@@ -112,9 +114,9 @@ def main() -> NoReturn:
     with such a thread alive the process leaves at once.
     """
     _open_output()
-    if "--json" in sys.argv and sys.argv[1] != "follow":  # which prints more than one
-        _keep_apart()
     Interrupts().__enter__()  # for as long as the process lives
+    if "--json" in sys.argv and HELPS.isdisjoint(sys.argv):
+        _keep_apart()
     code = run(sys.argv[1:])
     if any(t.daemon and t is not threading.current_thread() for t in threading.enumerate()):
         with contextlib.suppress(OSError):
@@ -128,7 +130,7 @@ def _dispatch(args: Sequence[str]) -> int:
     first = args[0] if args else "--help"
     if first == "help" and args[1:2] and args[1] in COMMANDS:
         first, args = args[1], [args[1], "--help"]
-    if first in ("-h", "--help", "--help-all", "help"):
+    if first in HELPS:
         sys.stdout.write(HELP)
         return 0
     if first in ("--version", "-V", "version"):

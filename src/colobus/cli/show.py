@@ -55,7 +55,7 @@ def parts_of(experiment: Experiment) -> list[dict[str, Any]]:
     Each has a ``name``, whether it is ``on``, and the ``flag`` that switches it, with its value.
     """
     appo, shape, network = experiment.algorithm, experiment.shape, experiment.network
-    reuse = experiment.reuse
+    reuse, shared = experiment.reuse, not shape.learners  # a group's actors get each version
     if not isinstance(appo, APPO):
         return []
 
@@ -76,7 +76,7 @@ def parts_of(experiment: Experiment) -> list[dict[str, Any]]:
         ),
         part("recurrent policy", network.recurrent != "none", network, "recurrent"),
         part("autoencoder", network.autoencoder != "off", network, "autoencoder"),
-        part("broadcast interval", shape.broadcast_every > 1, shape, "broadcast_every"),
+        part("broadcast interval", shared and shape.broadcast_every > 1, shape, "broadcast_every"),
     ]
 
 

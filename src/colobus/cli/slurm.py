@@ -113,7 +113,7 @@ def job(flags: Slurm, run: Path, file: Path, args: Sequence[str]) -> str:
     """Return the text of the job, to be written to ``file``, that trains in the folder ``run``."""
     more = {"partition": flags.partition, "account": flags.account}
     more["gpus-per-node"] = str(flags.gpus_per_node or "")
-    more["nodelist"] = ",".join(hosts_named(flags))  # the others are as Slurm likes
+    more["nodelist"] = ",".join(nodes_named(flags))  # the others are as Slurm likes
     values = {
         "name": slug(run.name),
         "nodes": str(flags.nodes),
@@ -164,9 +164,11 @@ def check_room(wanted: Wanted, cpus: int) -> None:
             f"{len(named)} or name fewer"
         )
     count, each = sum(spec.kind in ACTIVE for spec in specs), flags.cluster.cpus
-    beside = wanted.experiment.sidecars
-    count += flags.cluster.sidecars_apart * (beside.evaluator + beside.recorder)
     on_one = int((cpus + ROUNDING) / each) if each else count
+    beside = wanted.experiment.sidecars
+    apart = flags.cluster.sidecars_apart * (beside.evaluator + beside.recorder)
+    left = int((cpus - on_one * each + ROUNDING) / flags.cluster.beside) if each else apart
+    count += apart if apart > left * flags.nodes else 0  # they fit beside the others, or take place
     if count > on_one * flags.nodes:
         fits = f"take --nodes {-(-count // on_one)}" if on_one else f"lower --cpus to {cpus}"
         raise ColobusError(
@@ -178,6 +180,12 @@ def check_room(wanted: Wanted, cpus: int) -> None:
 def hosts_named(flags: Slurm) -> list[str]:
     """Return the hosts that --place names, each once."""
     return list(dict.fromkeys(h for _, own in places(flags.cluster.place).values() for h in own))
+
+
+def nodes_named(flags: Slurm) -> list[str]:
+    """Return those of them that Slurm may know: without domain, and no addresses."""
+    names = [host for host in hosts_named(flags) if not re.fullmatch(r"[\d.]+|.*:.*", host)]
+    return list(dict.fromkeys(name.partition(".")[0] for name in names))
 
 
 def cpus_of_a_node(partition: str) -> int:
@@ -231,7 +239,7 @@ def _check(wanted: Wanted, args: Sequence[str]) -> None:
         raise ColobusError(
             f"--time {flags.time}: want minutes, H:MM:SS, D-HH, short or long, such as 6:00:00"
         )
-    if minutes_of(TIMES.get(flags.time, flags.time)) < LEAST_MINUTES:
+    if 0 < minutes_of(TIMES.get(flags.time, flags.time)) < LEAST_MINUTES:  # 0: there is no limit
         raise ColobusError(
             f"--time {flags.time}: two minutes before its end a job is saved, and it takes one or "
             f"two to begin; want {LEAST_MINUTES} or more"

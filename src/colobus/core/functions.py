@@ -110,7 +110,9 @@ def import_module(module: str, name: str) -> Any:
             folder of a run or agent: whoever made that folder would decide what runs here.
     """
     _refuse_own(module, name)
-    missing = ModuleNotFoundError, ValueError  # ValueError: an empty name, as in "..x:make"
+    missing: tuple[type[Exception], ...] = (ModuleNotFoundError,)
+    if not all(module.split(".")):  # as in "..x:make"; else a ValueError is the module's own
+        missing += (ValueError,)
     try:
         with suppress(*missing):
             return _import(module, name)
@@ -124,6 +126,9 @@ def import_module(module: str, name: str) -> Any:
         if "/" in module or module.endswith(".py"):
             plain = module.removesuffix(".py").strip("./").replace("/", ".")
             how = f"name a file without .py, with dots for folders: {plain}:{name.split(':')[-1]}"
+            if module.startswith(("/", "../")):
+                plain = plain.rpartition(".")[2]
+                how = f"go to its folder and name it as {plain}:{name.split(':')[-1]}"
         said = str(error)
         raise ColobusError(f"{name!r}: {said[:1].lower()}{said[1:]}; {how}") from None
     except (Exception, SystemExit) as error:

@@ -83,7 +83,7 @@ ACROSS: dict[str, OnlyWith] = {
     "games.observe": GYM,
     "shape.emulators": ATARI,
     "shape.env_processes": OnlyWith(
-        "in environments of Gymnasium that are no vectors already",
+        "in environments of Gymnasium, and not with a function that makes vectors",
         lambda experiment: is_gym(experiment.games.game) and not makes_vectors(experiment.games),
     ),
     "shape.batch": OnlyWith(

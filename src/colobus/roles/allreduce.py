@@ -13,6 +13,7 @@ passive role of the first of them.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
@@ -173,7 +174,10 @@ class Member:
         norms = table[:, names.index(NORM)].tolist() if NORM in names else []
         if len(set(norms)) > 1:
             raise Diverged(f"replicas differ: the norms of the learners' parameters are {norms}")
-        means, most = table.mean(dim=0).tolist(), table.amax(dim=0).tolist()
+        there = table > -math.inf  # a member that measured nothing has -inf
+        sums = table.masked_fill(~there, 0.0).sum(dim=0) / there.sum(dim=0)
+        means = sums.masked_fill(~there.any(dim=0), -math.inf).tolist()
+        most = table.amax(dim=0).tolist()
         shared = {
             name: largest if name.endswith("_max") else mean
             for name, mean, largest in zip(names, means, most, strict=False)

@@ -218,7 +218,7 @@ def _read(
 
     Returns:
         The mean of each scalar over the last epoch (of ``…_max`` the largest), without minibatches
-        where it is -inf (it is -inf in all: -inf), and the norm of the parameters, and the
+        where it is -inf (-inf if it is that in all of them); the norm of the parameters; and the
         priorities.
 
     Raises:

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class UpdateSchedule:
-    """Versions and rounds, both counted from where the run's counting began: by default alike."""
+    """Versions and rounds, both counted from where the run's counting began.
+
+    By default there is one version of each round, with a replay buffer one of each batch sampled.
+    """
 
     steps: int = 1  # of a round
     minimum: int = 0  # steps before the first batch; nothing is sampled for them

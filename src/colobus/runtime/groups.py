@@ -55,8 +55,8 @@ class Cluster:
     """Seconds without an answer after which a process counts as frozen and is replaced (twice
     that before its first finished step)."""
     sidecars_apart: bool = False
-    """Have evaluator and recorder on another host than the command's: each asks for --cpus there,
-    is sent checkpoints, and sends evaluations and films back."""
+    """Have evaluator and recorder on another host than the command's: each asks for a CPU there (or
+    a smaller --cpus), is sent checkpoints, and sends evaluations and films back."""
     shrink: bool = False
     """While more workers are lost than there are backups, a step takes the gradients of those
     left; else it waits for them, ten minutes at most."""
@@ -72,6 +72,11 @@ class Cluster:
         if not re.fullmatch(r"\d{1,6}[smh]", text, re.ASCII):
             raise ColobusError(f"--wait-for-hosts {text}: want a time such as 90s, 10m or 1h")
         return float(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1]]
+
+    @property
+    def beside(self) -> float:
+        """CPUs that a sidecar apart asks for."""
+        return min(self.cpus, 1.0)
 
     @property
     def joined(self) -> str:
@@ -371,7 +376,7 @@ def plan_hosts(
     ids = {host: host for host in free} if ids is None else ids
     named = named_hosts(cluster.place, specs, cluster.sidecars_apart)
     needs = {spec.name: need_of(spec, cluster, memory) for spec in specs}
-    needs |= {name: Room(cluster.cpus) for name in SIDECARS}
+    needs |= {name: Room(cluster.beside) for name in SIDECARS}
     for name, hosts in named.items():
         if missing := [host for host in hosts if host not in ids]:
             short: dict[str, str] = {}

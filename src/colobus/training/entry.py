@@ -274,8 +274,9 @@ def _new(
         log(note)
     if weights is not None and not isinstance(what, Experiment):
         base = with_network(base, weights.config)
-    # what a preset is called is its own name, as on the command line
-    return _Begun(own if isinstance(what, str) else name or own, base, name or own, weights=weights)
+    # as on the command line, where `name` is that of the folder alone; but settings have no other
+    called = name or own
+    return _Begun(called if isinstance(what, Experiment) else own, base, called, weights=weights)
 
 
 def _again(new: _Begun, what: str | Experiment | None, make_env: MakeEnv | None) -> _Begun:

@@ -129,7 +129,7 @@ class OnRay(Launcher):
 
         known, asked = hosts_by_name(), places(self._cluster.place).values()
         there = [known[one] for kind, own in asked if kind == what for one in own if one in known]
-        return Errands(what, min(self._cluster.cpus, 1.0), log, there)
+        return Errands(what, self._cluster.beside, log, there)
 
     def launch(self, plan: Plan, status: Callable[[], Status]) -> tuple[RoleGraph, Runtime]:
         """Place the processes in the cluster."""

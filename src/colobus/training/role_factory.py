@@ -253,7 +253,9 @@ class RoleFactory:
         """
         prefix, process = (f"replica-{rank}-", f"main-{rank}") if rank else ("", "main")
         flat, start, experiment = self.flat, self.start, self.experiment
-        shape = experiment.shape  # one with learners here is a group, with a server each
+        shape = experiment.shape
+        # actors of a group wait for each version, so an interval of its preset does not count
+        every = 1 if own_memory or shape.learners else shape.broadcast_every
         scales = flat.layout.scales(experiment.algorithm.rate_scale)
         return [
             self.graph.add(
@@ -274,7 +276,7 @@ class RoleFactory:
                     previous=experiment.deterministic
                     and not experiment.replay.capacity
                     and shape.broadcast_every == 1,
-                    broadcast_every=1 if own_memory or shape.learners else shape.broadcast_every,
+                    broadcast_every=every,
                 ),
                 {k: slice_of(flat, cut, tensors) for k, tensors in by_name(start.optimizer)},
                 None if scales is None else scales[cut].to(flat.values.device),

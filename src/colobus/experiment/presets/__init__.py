@@ -127,15 +127,15 @@ def in_environment(
     """Return the experiment with another game or environment, and a sentence about its name.
 
     A score at which the run would end is left out, as it is one of the other game. An environment
-    of Gymnasium has a network that fits it, in place of that of an Atari game or of the presets for
-    any environment, which know no large pictures.
+    of Gymnasium has a network that fits it, in place of that of an Atari game or one of the presets
+    for any environment, which know no large pictures.
 
     Raises:
         ColobusError: if there is no such game, or it is an environment that does not fit.
     """
     game, sticky, note = parse_game(name, given)
     stop = replace(experiment.stop, until_score=None, until_evaluated=None)
-    general = experiment in (PRESETS["vector"], PRESETS["pixels"])
+    general = experiment.network in (PRESETS["vector"].network, PRESETS["pixels"].network)
     if is_gym(game) and (is_atari(experiment.games.game) or general):
         network = environments.for_environment(replace(given, game=game)).network
         experiment = replace(experiment, network=network)

@@ -57,8 +57,7 @@ class ParameterClient(ABC):
     member: Member | None = None
     """This learner in a group that steps alike; None if it is in none."""
     traffic: Traffic | None = None
-    """What crossed to the servers so far, as numbers and vectors that they can read without a GPU;
-    None if nothing crosses."""
+    """Totals of what crossed to the servers so far; None if nothing does: they step this memory."""
 
     def __post_init__(self) -> None:
         self.outliers = 0  # gradients that were discarded so far
@@ -117,7 +116,7 @@ class ParameterClient(ABC):
             learning_rate: of the step.
         """
         vector = self.flat.gradients
-        if self.traffic is not None:
+        if self.traffic is not None:  # the servers are elsewhere, and have no GPU
             vector, samples = _on_host(vector, samples)
         numbers = (part, parts, samples, learning_rate)
         self._pending = [

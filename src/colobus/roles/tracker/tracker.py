@@ -225,7 +225,7 @@ class Tracker:
             self._status.cores = cores
 
     def steps_at(self, version: int) -> int | None:
-        """Return the environment steps behind a marked version; None if nobody reported it."""
+        """Return the environment steps behind a marked version; None if not known (any more)."""
         with self._lock:
             moment = self._keeper.at(version)
             return moment.steps if moment else None

@@ -124,9 +124,8 @@ def hosts_by_name() -> dict[str, str]:
     for node in _nodes():
         full, address = node["NodeManagerHostname"], node["NodeManagerAddress"]
         names = [node.get("NodeName", address), full.split(".")[0], full, address]
-        names.sort(
-            key=lambda name: name == address
-        )  # which is also the name of a head that was given none
+        # own names first: Ray names a head that was given no name by its address
+        names.sort(key=lambda name: name == address)
         found |= {name: node["NodeID"] for name in names if name not in found}
     return found
 
