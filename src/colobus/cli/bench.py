@@ -18,7 +18,7 @@ from colobus.cli.throughput import bench
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range
 from colobus.experiment.check import differing
-from colobus.experiment.settings import flag
+from colobus.experiment.settings import Experiment, flag
 from colobus.report.format import Table
 from colobus.runtime.devices import AUTO, Devices, place
 from colobus.runtime.groups import Cluster
@@ -101,20 +101,25 @@ def check_flags(wanted: Wanted) -> None:
         )
     if flags.profile and flags.costs:
         raise ColobusError("--profile with --costs: each measures alone; leave one of them out")
-    if flags.costs and flags.on != "threads":
-        raise ColobusError(f"--on {flags.on} with --costs: it needs no runtime; leave --on out")
+    if flags.costs:
+        _check_costs(flags, wanted.experiment)
+    check_file("--profile", flags.profile, ".json")
+    check_file("--costs", flags.costs, ".json")
+
+
+def _check_costs(flags: Bench, experiment: Experiment) -> None:
+    """Raise ColobusError for what has no effect on costs, which are of this machine's CPU."""
     devices = flags.devices
-    asked = (devices.device not in ("cpu", AUTO), devices.act_device, devices.act_with != "torch")
-    if flags.costs and any(asked):
+    if flags.on != "threads":
+        raise ColobusError(f"--on {flags.on} with --costs: it needs no runtime; leave --on out")
+    if Cluster().joined:
+        raise ColobusError("RAY_ADDRESS with --costs: it measures this machine; unset RAY_ADDRESS")
+    if devices.device not in ("cpu", AUTO) or devices.act_device or devices.act_with != "torch":
         raise ColobusError(
             "--costs: measures torch on the CPU; leave --device, --act-device and --act-with out"
         )
-    if flags.costs and Cluster().joined:
-        raise ColobusError("RAY_ADDRESS with --costs: it measures this machine; unset RAY_ADDRESS")
-    if flags.costs and wanted.experiment.shape.topology.replicas > 1:
+    if experiment.shape.topology.replicas > 1:
         raise ColobusError("--reduce group with --costs: is not simulated; leave one of them out")
-    check_file("--profile", flags.profile, ".json")
-    check_file("--costs", flags.costs, ".json")
 
 
 def show_profile(printer: Printer, rates: dict[str, Any]) -> None:

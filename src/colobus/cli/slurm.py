@@ -36,6 +36,7 @@ TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
 """What Slurm takes as a limit: minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
 
 LEAST_MINUTES = 5
+"""Of a job: a start takes one or two, and two before its end it is told to save."""
 
 OWN = ("nodes", "time", "partition", "account", "gpus_per_node", "file", "submit")
 """Fields of `Slurm` that are not the training's."""
