@@ -11,7 +11,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
 from colobus.nets.network import Network, NetworkSettings
-from colobus.nets.torsos import TORSOS, smallest_side
+from colobus.nets.torsos import TORSOS, largest, smallest_side
 from conftest import make_net
 
 Array = np.ndarray[Any, Any]
@@ -127,6 +127,30 @@ def test_outputs_count_every_layer_and_the_places_that_pooling_keeps() -> None:
     pooled = 32 * 40 * 40 + 32 * 18 * 18 + 64 * 7 * 7
     paper = colour_net(PAPER, (84, 84)).torso.outputs
     assert paper == copied + convolved + 3 * pooled + 128
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("size", "shape"), [(2, (3, 16, 20, 20)), (2, (2, 5, 9, 7)), (3, (1, 4, 11, 6))]
+)
+def test_pooling_for_passes_without_gradients_is_torchs_pooling(
+    size: int, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    for form in (torch.contiguous_format, torch.channels_last):
+        found = largest(x.contiguous(memory_format=form), size)
+        assert torch.equal(found, torch.max_pool2d(x, size))
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_passes_with_and_without_gradients_are_equal() -> None:
+    net = make_net(NetworkSettings(torso="pooled"), (42, 42))
+    stacks = torch.randn(6, 4, 42, 42, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        quick = net.features(stacks)
+    slow = net.features(stacks)
+    assert slow.requires_grad
+    assert torch.equal(quick, slow)
 
 
 def numpy_convolution(x: Array, weight: Array, bias: Array) -> Array:
