@@ -14,7 +14,7 @@ from colobus.nets.network import CODE, Network
 from colobus.nets.torsos import in_blocks
 
 NUMBERS = {2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
-"""Dtypes by their size in bytes. Several pixels are copied as one number of such a dtype."""
+"""Dtypes by their size in bytes. Pixels of a block are copied as one number of such a dtype."""
 
 AT_ONCE = 32
 """Number of frames that a CPU standardises together: so many fit into its cache."""
@@ -54,9 +54,12 @@ class Observations:
         for part, target in zip(torch.split(flat, at_once), targets, strict=True):
             rows = apart(net.preprocess(part), net.masks)[0].contiguous().view(number)
             target.copy_(rows.view(-1, high, block, wide).transpose(2, 3))
+        # all rows of a block in one number if there is such a dtype: copies many small pieces
+        number = NUMBERS.get(black.element_size() * block * block, number)
+        blocks = blocks.view(number)
         # every stack [N, T + 1, K, …] as a view of the frames [N, T + K, …]
-        stacks = blocks.view(*frames.shape[:2], high, -1).unfold(1, net.stack, 1).movedim(-1, 2)
-        stacks = stacks.view(*stacks.shape[:-1], wide, block).permute(0, 1, 3, 4, 2, 5)
+        stacks = blocks.unflatten(0, frames.shape[:2]).unfold(1, net.stack, 1)
+        stacks = stacks.permute(0, 1, 2, 3, 5, 4)
         last = net.scratch.take("stacks", stacks.shape, number, device).copy_(stacks)
         last = last.view(black.dtype).view(-1, high, wide, net.stack, block, block)
         blank(last.permute(0, 3, 4, 5, 1, 2), ages.flatten(), in_blocks(black, block))
