@@ -180,15 +180,17 @@ MISTAKES = {
     "train dba3c-pong --quorum 1 --deterministic": "--quorum 1 with --deterministic: which "
     "gradients count depends on who is faster; use a quorum of all 2 workers",
     "train dba3c-pong --asynchronous --deterministic": "--asynchronous with --deterministic: ",
-    "train pong --anneal-share 0.5 --minutes 9 --deterministic": "--anneal-share 0.5 with "
-    "--minutes and --deterministic or --reduce group: schedules would follow clocks; use --steps",
+    "train pong --anneal-share 0.5 --minutes 9 --deterministic": "--anneal-share 0.5: has an "
+    "effect only with --anneal-steps above 0 and --steps or --minutes (only --steps with "
+    "--deterministic or --reduce group, which follow no clock)",
+    "train pong --anneal-share 0.5 --until-score 18": "--anneal-share 0.5: has an effect ",
     "show dba3c-catch --servers 64": "--servers 64: the network has only ",
     "train catch --on ray --shrink": "--shrink: has an effect only with --workers or --learners",
     "train catch --on ray --keep": "--keep: has an effect only",
     "train pong --learners 2 --reduce group --actors 4 --anneal-share 0.5 --minutes 9": "--anneal-"
-    "share 0.5 with --minutes and --deterministic or --reduce group: schedules would follow ",
+    "share 0.5: has an effect only with --anneal-steps above 0 and --steps or --minutes (only ",
     "train dba3c-pong --anneal-share 0.5 --anneal-steps 0 --steps 9": "--anneal-share 0.5: has an "
-    "effect only with --steps or --minutes, and --anneal-steps above 0",
+    "effect only with --anneal-steps above 0 and ",
     "train dba3c-pong --batch 40 --deterministic": "--batch 40 with --deterministic: a batch is "
     "one trajectory of each actor there; use --batch 0",
     "train dba3c-pong --batch 19": "--batch 19: must be at least one window of --length 20 steps",

@@ -187,6 +187,7 @@ def test_an_asynchronous_learner_pushes_each_slice_with_its_own_version() -> Non
         (0.5, StopRule(minutes=2), 15.0, 0.25),  # a quarter of a minute
         (0.5, StopRule(steps=1000, minutes=2), 30.0, 0.5),  # what is over sooner
         (0.5, StopRule(minutes=2), 119.0, 1.0),
+        (0.8, StopRule(until_score=9.0), 119.0, 0.5),  # without a budget by steps
     ],
 )
 def test_schedules_may_end_with_the_budget(
@@ -199,6 +200,14 @@ def test_schedules_may_end_with_the_budget(
     moved.after(stand_in(SimpleNamespace(fresh=torch.tensor(10))), {})
     rate = float(moved.algorithm_state["learning_rate"])
     assert rate == pytest.approx(1e-2 - 8e-3 * want)
+
+
+def test_budgets_of_runs_that_must_be_alike_follow_no_clock() -> None:
+    base = replace(PRESETS["catch"], stop=StopRule(steps=9, minutes=1.0))
+    assert base.budget == base.stop
+    assert replace(base, deterministic=True).budget == StopRule(steps=9)
+    group = replace(base.shape, learners=2, reduce="group")
+    assert replace(base, shape=group).budget == StopRule(steps=9)
 
 
 @pytest.mark.parametrize("changes", [{"quorum": 1}, {"asynchronous": True}, {"quorum": 2}])

@@ -185,13 +185,6 @@ def test_a_run_that_is_over_does_not_learn_on_from_python(run: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
-def test_schedules_of_the_whole_run_have_one_after_a_resume(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    colobus.train("catch", run, steps=1_000, anneal_share=0.8, **QUIET)
-    err = refused("train", "--resume", run, "--until-score", 2)
-    assert "--anneal-share 0.8: has an effect only with --steps or --minutes" in err
-
-
 def test_a_strangers_folder_and_one_that_cannot_be_resumed(run: Path) -> None:
     no_checkpoints(run)
     err = refused("train", "--resume", run)

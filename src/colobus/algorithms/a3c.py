@@ -66,7 +66,7 @@ class A3C(Algorithm):
     """Environment steps over which learning rate and entropy weight change linearly."""
     anneal_share: Annotated[float, SHARE] = 0.0
     """Share of the run's --steps or --minutes after which anneal_steps are over, however many steps
-    that takes; what changes faster or slower does so alike (0: they are steps of play)."""
+    that takes; what changes faster or slower does so alike (0, or neither: steps of play)."""
     hold_after: Annotated[int, Range(0)] = 0
     """Steps without a reward after which half of an actor's games draw one random number per
     rollout instead of one per step (0: never)."""

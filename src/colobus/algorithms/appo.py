@@ -136,7 +136,7 @@ class APPO(Algorithm):
     """Environment steps over which entropy weight, KL target and --lr-end's rate change."""
     anneal_share: Annotated[float, SHARE] = 0.0
     """Share of the run's --steps or --minutes after which anneal_steps are over, however many steps
-    that takes; what changes faster or slower does so alike (0: they are steps of play)."""
+    that takes; what changes faster or slower does so alike (0, or neither: steps of play)."""
     anneal_stages: Annotated[int, Range(0, 1000)] = 0
     """Change them in this many equal jumps (0: linearly)."""
     hold_after: Annotated[int, Range(0)] = 0

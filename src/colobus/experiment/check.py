@@ -102,6 +102,15 @@ ACROSS: dict[str, OnlyWith] = {
         "in a game of several agents, such as catch-pair",
         lambda experiment: agents(experiment.games) > 1,
     ),
+    "algorithm.anneal_share": OnlyWith(
+        "with --anneal-steps above 0 and --steps or --minutes (only --steps with --deterministic "
+        "or --reduce group, which follow no clock)",
+        lambda experiment: (
+            experiment.algorithm.anneal_steps > 0
+            and (experiment.budget.steps or experiment.budget.minutes)
+            and experiment.budget == experiment.stop
+        ),
+    ),
     "algorithm.sequence": OnlyWith(
         "with --recurrent lstm", lambda experiment: experiment.network.recurrent != "none"
     ),
@@ -123,18 +132,6 @@ def check(experiment: Experiment) -> None:
         goal = shown(experiment.stop.until_evaluated)
         raise ColobusError(f"--until-evaluated {goal}: the run has no evaluator; add --evaluator")
     shape, topology = experiment.shape, experiment.shape.topology
-    alike, stop = experiment.deterministic or topology.replicas > 1, experiment.stop
-    share, budget = experiment.algorithm.anneal_share, stop.steps or stop.minutes
-    if share and not (budget and experiment.algorithm.anneal_steps):  # also of a resumed run
-        raise ColobusError(
-            f"--anneal-share {share:g}: has an effect only with --steps or --minutes, and "
-            "--anneal-steps above 0"
-        )
-    if share and alike and stop.minutes:
-        raise ColobusError(
-            f"--anneal-share {share:g} with --minutes and --deterministic or --reduce group: "
-            "schedules would follow clocks; use --steps"
-        )
     beside = Beside(experiment.algorithm, experiment.games, experiment.deterministic)
     experiment.replay.check(beside, topology)
     topology.check(beside)

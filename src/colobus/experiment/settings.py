@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any
 
@@ -71,6 +71,12 @@ class Experiment:
     deterministic: bool = False
     """The same seed gives the same run, bit for bit: the number of a rollout decides which
     parameters play it, and nothing in training depends on time."""
+
+    @property
+    def budget(self) -> StopRule:
+        """What ``anneal_share`` is a share of; runs that must be alike follow no clock."""
+        alike = self.deterministic or self.shape.topology.replicas > 1
+        return replace(self.stop, minutes=None) if alike else self.stop
 
 
 ALGORITHMS: dict[str, type[Algorithm]] = {

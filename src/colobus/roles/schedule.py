@@ -19,18 +19,21 @@ ENDLESS = StopRule()
 """Of a run that only a person ends."""
 
 
-def annealed(algorithm: Algorithm, used: float, steps: int) -> int:
+def annealed(algorithm: Algorithm, budget: StopRule, steps: int, seconds: float) -> int:
     """Return the environment steps that an algorithm's schedules have come.
 
-    They are the steps of the run, or with ``anneal_share`` as many as its budget has come.
+    They are the steps of the run, or with ``anneal_share`` as many as its budget has come; an
+    endless run has none.
 
     Args:
         algorithm: whose schedules.
-        used: share of the run's steps or minutes that is over (`StopRule.used`).
-        steps: environment steps of the run.
+        budget: steps and minutes of the run.
+        steps: of them that are over.
+        seconds: that the run has trained.
     """
-    share = algorithm.anneal_share
-    return int(algorithm.anneal_steps * used / share) if share else steps
+    share, used = algorithm.anneal_share, budget.used(steps, seconds)
+    follows = share and (budget.steps or budget.minutes)
+    return int(algorithm.anneal_steps * used / share) if follows else steps
 
 
 @dataclass(eq=False)
@@ -40,7 +43,7 @@ class Schedule:
     algorithm: Algorithm  # whose state is moved
     algorithm_state: AlgorithmState  # new or restored
     steps: int  # environment steps behind the newest parameters
-    stop: StopRule = ENDLESS  # of the run: its steps or minutes are the budget of ``anneal_share``
+    budget: StopRule = ENDLESS  # steps and minutes of the run, for ``anneal_share``
 
     def __post_init__(self) -> None:
         self._begun = now()
@@ -68,8 +71,7 @@ class Schedule:
         self._move(values)
 
     def _move(self, values: dict[str, float]) -> None:
-        seconds = now() - self._begun
-        steps = annealed(self.algorithm, self.stop.used(self.steps, seconds), self.steps)
+        steps = annealed(self.algorithm, self.budget, self.steps, now() - self._begun)
         self.algorithm.after(self.algorithm_state, values, steps)
 
 

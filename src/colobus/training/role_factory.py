@@ -308,7 +308,9 @@ class RoleFactory:
             algorithm,
             client=part(LocalClient, rank, self.flat, servers, start.version, every, member),
             compute=self._backprop(rank),
-            schedule=part(Schedule, algorithm, algorithm_state, start.steps, self.experiment.stop),
+            schedule=part(
+                Schedule, algorithm, algorithm_state, start.steps, self.experiment.budget
+            ),
             replay=replay,
             tracker=self.tracker,
             threads=self.experiment.shape.learner_threads,
@@ -339,7 +341,7 @@ class RoleFactory:
         ``buffer`` is the replay if that is a buffer in the same process; see `SharedSchedule`.
         """
         shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
-        topology, stop = shape.topology, self.experiment.stop
+        topology = shape.topology
         every = not shape.asynchronous and topology.gradients == topology.learners
         told = not every or (algorithm.source == "buffer" and not self.experiment.deterministic)
         self.graph.add(
@@ -367,7 +369,7 @@ class RoleFactory:
                 algorithm,
                 part(algorithm.start),
                 start.steps,
-                stop,
+                self.experiment.budget,
                 first=start.version,
                 learners=topology.learners,
                 told=told,

@@ -120,12 +120,11 @@ class SliceSaver:
         version = max(params.version for params, _ in slices)
         steps = self.tracker.steps_at(version.number)
         steps = self.tracker.status().steps if steps is None else steps
-        algorithm = self.experiment.algorithm
-        used = self.experiment.stop.used(steps, self.tracker.status().seconds)
+        algorithm, seconds = self.experiment.algorithm, self.tracker.status().seconds
         self.tracker.checkpoint(
             [params for params, _ in slices],
             [optimizer for _, optimizer in slices],
-            aux_at(algorithm, annealed(algorithm, used, steps)),
+            aux_at(algorithm, annealed(algorithm, self.experiment.budget, steps, seconds)),
             steps,
             mixed=self.experiment.shape.asynchronous,
         )
