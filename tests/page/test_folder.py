@@ -54,6 +54,22 @@ def test_runs_that_began_with_other_weights_are_a_group_of_their_own(tmp_path: P
     assert [[run.path for run in group] for group in groups] == [[a, c], [b]]
 
 
+@pytest.mark.parametrize(("share", "count"), [(0.0, 1), (0.8, 2)])
+def test_runs_whose_schedules_ended_at_another_time_are_no_seeds_of_one_another(
+    tmp_path: Path, share: float, count: int
+) -> None:
+    """With --anneal-share the run's minutes decide what is learned, else only how long."""
+    for name, minutes in (("a", 10), ("b", 60)):
+        path = make_run(tmp_path / name, rising(5)) / "config.json"
+        config = json.loads(path.read_text())
+        config["algorithm"]["anneal_share"] = share
+        path.write_text(json.dumps(config | {"stop": {"minutes": minutes}}))
+    groups = grouped([read(tmp_path / name) for name in "ab"])
+    assert len(groups) == count
+    ends = [" · minutes 10", " · minutes 60"] if share else [""]
+    assert group_names(groups) == [f"pong · appo{end}" for end in ends]
+
+
 @pytest.mark.parametrize("name", ["catch", "dba3c-catch", "gorila-catch", "pong"])
 def test_runs_of_version_0_1_are_read(name: str) -> None:
     run = read(VERSION_0_1 / name)

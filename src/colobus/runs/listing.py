@@ -24,6 +24,9 @@ SAME_AGENT = ("seed", "stop.", "tracker.", "sidecars.", "beside.")
 """Settings in which the seeds of one group may differ: they do not change what is learned.
 Version 0.1 said "beside" for the sidecars."""
 
+BUDGET = ("stop.steps", "stop.minutes")
+"""With ``--anneal-share`` schedules end with these, so they change what is learned."""
+
 
 class Runs:
     """The runs in and below some folders, in the order of the folders and of their names.
@@ -135,8 +138,14 @@ def grouped(
 
 def group_key(run: RunFolder, ignored: tuple[str, ...] = SAME_AGENT) -> str:
     """Return what the runs of one group, and no others, have: it does not depend on others."""
-    same = {k: v for k, v in run.settings.items() if not k.startswith(ignored)}
+    same = {k: v for k, v in run.settings.items() if not is_ignored(k, [run], ignored)}
     return json.dumps(same, sort_keys=True, default=str) if same else str(run.path)
+
+
+def is_ignored(name: str, runs: Sequence[RunFolder], ignored: tuple[str, ...]) -> bool:
+    """Return whether a setting may differ between runs of one group."""
+    annealed = name in BUDGET and any(run.settings.get("algorithm.anneal_share") for run in runs)
+    return name.startswith(ignored) and not annealed
 
 
 def group_names(groups: Sequence[Sequence[RunFolder]]) -> list[str]:
@@ -200,11 +209,12 @@ def told_apart(
     found = list(names)
     for name in {name for name in names if names.count(name) > 1}:
         places = [i for i, other in enumerate(names) if other == name]
-        rows = differences([runs[i] for i in places])
+        alike = [runs[i] for i in places]
+        rows = differences(alike)
         rows = {
             k: row
             for k, row in rows.items()
-            if not k.startswith(ignored) and not all(map(is_nameless, row))
+            if not is_ignored(k, alike, ignored) and not all(map(is_nameless, row))
         }
         last = [key.rpartition(".")[2] for key in rows]
         said = [
