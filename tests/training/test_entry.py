@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.wrappers import TransformObservation, TransformReward
 
 import colobus
@@ -18,6 +19,7 @@ from colobus.experiment.presets import preset as named
 from colobus.roles.tracker import Status
 from colobus.runs.config import read_config
 from colobus.runs.curves import read_metrics
+from colobus.runtime.devices import find_device
 from colobus.training.callbacks import Callbacks, StopTraining
 from colobus.training.run import Result, train
 from conftest import catch, stand_in
@@ -92,6 +94,14 @@ def test_a_given_stop_rule_drops_the_presets() -> None:
             "^cluster 'h:1': must be such",
         ),
         (lambda: colobus.train("catch", lr=-1.0), r"^--lr -1: must be above 0"),
+        (lambda: colobus.train("catch", device=stand_in(None)), "^--device None: must be auto"),
+        (lambda: colobus.train("catch", act_with=stand_in("tf")), "^--act-with tf: must be one of"),
+        (lambda: colobus.train("catch", out=stand_in(3)), "^out 3: must be a text or a path$"),
+        (lambda: colobus.train("catch", name=stand_in(5)), "^name 5: must be a text$"),
+        (
+            lambda: colobus.train("catch", device=stand_in(torch.device("cuda", 99))),
+            "^--device cuda:99: torch ",
+        ),
         (lambda: colobus.train(make_env=stand_in("CartPole-v1")), "^make_env: is str, must be a"),
         (
             lambda: colobus.train(make_env=gym_toys.walk, env="CartPole-v1"),
@@ -107,6 +117,11 @@ def test_what_cannot_be_is_one_line_and_leaves_no_folder(
         call()
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_devices_of_torch_are_devices() -> None:
+    """As `colobus.load` takes them, too."""
+    assert find_device(stand_in(torch.device("cpu"))) == torch.device("cpu")
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

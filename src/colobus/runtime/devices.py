@@ -126,6 +126,7 @@ def _place_on_ray(devices: Devices) -> tuple[torch.device, torch.device]:
 
 def is_gpu(name: str) -> bool:
     """Return whether a name is one of a GPU, whether that is there or not."""
+    name = str(name)  # it may be a device of torch, also in `find_device`
     return name.startswith("cuda") or (name == AUTO and torch.cuda.is_available())
 
 
@@ -135,6 +136,7 @@ def find_device(name: str, flag: str = "--device") -> torch.device:
     Raises:
         ColobusError: if there is no such device here; the message names the flag.
     """
+    name = str(name)
     match = re.fullmatch(r"auto|cpu|cuda(?::(\d{1,3}))?", name)
     if match is None:
         raise ColobusError(f"{flag} {name[:40]}: must be auto, cpu, cuda or cuda:N, such as cuda:0")

@@ -144,6 +144,11 @@ def train(
     stops = {"steps": steps, "minutes": minutes, "until_score": until_score, "seed": seed}
     wanted = settings | {key: value for key, value in stops.items() if value is not None}
     check_callable(make_env=make_env)
+    devices = Devices(str(device), str(act_device or ""), cuda_graphs, act_with)
+    check_fields(devices, flag)
+    for key, value in {"out": out, "name": name, "resume": resume, "from_run": from_run}.items():
+        if not isinstance(value, str | None if key == "name" else str | Path | None):
+            raise ColobusError(f"{key} {value!r}: must be a text{' or a path' * (key != 'name')}")
     if callable(env) or callable(what):
         raise ColobusError("env: is a function, must be a name; give it as make_env")
     if not isinstance(cluster, Cluster | Hosts | None):
@@ -159,7 +164,8 @@ def train(
     else:
         env = env if make_env is None else name_of(make_env)
         begun = _new(what, env, from_run, name, wanted, log)
-    gpu = cluster is None and is_gpu(act_device or device)  # on Ray actors are on CPUs
+    # on Ray actors are on CPUs
+    gpu = cluster is None and is_gpu(devices.act_device or devices.device)
     experiment = presets.with_target(with_settings(begun.base, **wanted))
     if cores is not None:
         own = cluster.joined if isinstance(cluster, Cluster) else cluster  # or simulated hosts
@@ -207,7 +213,7 @@ def train(
             line.log,
             cluster=cluster,
             callbacks=told,
-            devices=Devices(str(device), str(act_device), cuda_graphs, act_with),
+            devices=devices,
             weights=begun.weights,
         )
     if progress:
