@@ -113,6 +113,28 @@ def test_without_a_name_all_settings_are_those_of_the_run(source: Path, tmp_path
     assert read_config(again.folder).experiment.network == theirs.experiment.network
 
 
+@pytest.mark.parametrize("other", [{"values": "quantiles"}, {"limit": 5.0}])
+def test_heads_whose_outputs_mean_something_else_are_new(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    """Histograms, quantiles and histograms of other returns have as many outputs for an action."""
+    steps: dict[str, Any] = {
+        "steps": 200,
+        "minimum": 100,
+        "capacity": 1_000,
+        "random_steps": 0,
+        "games": 2,
+    }
+    steps |= {"values": "histograms", "returns": "q_lambda", "length": 8}
+    more = QUIET | steps | {"width": 8, "actors": 1, "windows": 4}
+    first = colobus.train("dqn-catch", tmp_path / "first", **more)
+    for own, new in (({}, ""), (other, "; new: heads.q.advantage.weight, heads.q.advantage.bias")):
+        run = colobus.train(
+            "dqn-catch", tmp_path / f"then{new[:5]}", from_run=first.folder, **more | own
+        )
+        assert read_config(run.folder).about["from"].partition(" steps")[2] == new
+
+
 @pytest.mark.parametrize("weights", ["float32", "int8"])
 def test_exported_folders_and_single_checkpoints(
     source: Path, tmp_path: Path, weights: Any

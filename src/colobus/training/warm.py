@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from colobus.envs.make import action_names, is_atari
 from colobus.experiment.check import differing
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
+from colobus.ops.distributions import LIMIT
 from colobus.runs.config import BEGUN, Config, check_of, read_config
 from colobus.runs.exported import unpacked
 from colobus.runs.folder import find_files
@@ -60,7 +62,9 @@ class Weights:
         theirs, ours = self.config.experiment.games, experiment.games
         both = is_atari(theirs.game) and is_atari(ours.game)
         if both and action_names(theirs) != action_names(ours):  # of one number, other actions
-            new |= _of_actions(experiment, self.config.actions)
+            new |= _of_size(experiment, self.config.actions, more=1)
+        if _meant(self.config.experiment) != _meant(experiment):
+            new |= _of_size(experiment, self.config.actions, atoms=1)
         return own | {name: found[name] for name in own if name not in new}
 
     def in_words(self, parameters: dict[str, torch.Tensor]) -> str:
@@ -71,11 +75,19 @@ class Weights:
         return f"{said}; new: {', '.join(new)}" if new else said
 
 
-def _of_actions(experiment: Experiment, actions: int) -> set[str]:
-    """Return the names of the heads' tensors whose shapes depend on the number of actions."""
+def _meant(experiment: Experiment) -> tuple[object, ...]:
+    """Return what outputs for a value mean beside their number."""
+    values = getattr(experiment.algorithm, "values", "numbers")
+    return values, getattr(experiment.algorithm, "limit", LIMIT) * (values == "histograms")
+
+
+def _of_size(experiment: Experiment, actions: int, more: int = 0, atoms: int = 0) -> set[str]:
+    """Return the names of the heads' tensors whose shapes change with more actions or atoms."""
+    own: Any = experiment.algorithm
+    larger = replace(own, atoms=own.atoms + atoms) if hasattr(own, "atoms") else own
     sizes = []
-    for count in (actions, actions + 1):
-        heads = experiment.algorithm.heads(count, experiment.network.width)
+    for algorithm, count in ((own, actions), (larger, actions + more)):
+        heads = algorithm.heads(count, experiment.network.width)
         tensors = {n: head.named_parameters() for n, head in heads.items()}
         sizes.append({f"heads.{n}.{k}": p.shape for n, each in tensors.items() for k, p in each})
     return {name for name, shape in sizes[0].items() if shape != sizes[1][name]}
