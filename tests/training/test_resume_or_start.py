@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,10 +15,11 @@ import pytest
 import colobus
 from colobus.cli.experiment_flags import Wanted
 from colobus.core.checkpoint import read_about
+from colobus.core.files import CannotRead
 from colobus.experiment.autoscale import for_cores
 from colobus.experiment.presets import preset
 from colobus.runs.config import read_config
-from colobus.training.start import last_like
+from colobus.training.start import last_like, may_go_on, newest_of
 from helpers.launching import CATCH, complete, printed, refused
 from helpers.launching import colobus as command
 
@@ -254,3 +257,23 @@ def test_a_checkpoint_that_the_disk_does_not_give_now_is_no_reason_to_begin_anew
         path.mkdir()
     assert "no complete checkpoint in " in refused(*words(run))
     assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
+
+
+def test_a_folder_whose_files_are_not_told_is_no_reason_to_begin_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A glob finds nothing where one may not look; root may look everywhere."""
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "config.json").touch()
+    scandir = os.scandir
+
+    def refuse(path: Any = ".") -> Any:
+        if Path(path).name == "checkpoints":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    for look in (lambda run: may_go_on(run, print), lambda run: newest_of(run, None)):
+        with pytest.raises(CannotRead, match=r"checkpoints cannot be read: Permission denied$"):
+            look(tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -264,6 +264,15 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("[0-9]*.safetensors"))
 
 
+def check_listed(folder: Path) -> None:
+    """Raise CannotRead for a folder whose files are not told: a glob finds nothing in it."""
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.scandir(folder).close()
+    except OSError as error:
+        raise CannotRead(f"{folder} cannot be read: {error.strerror}") from None
+
+
 def by_age(folder: Path) -> list[Path]:
     """Return the tensor files of the checkpoints in ``folder``, complete or not, newest first.
 
@@ -295,6 +304,7 @@ def newest_checkpoint(
             a later version.
         ColobusError: if there is none.
     """
+    check_listed(folder)
     passed_over: list[ColobusError] = []
     for path in by_age(folder):
         try:

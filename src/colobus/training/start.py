@@ -20,6 +20,7 @@ from colobus.core.checkpoint import (
     Check,
     Checkpoint,
     OtherFormat,
+    check_listed,
     list_checkpoints,
     newest_checkpoint,
 )
@@ -388,6 +389,7 @@ def newest_of(folder: Path, check: Check | None) -> tuple[Path, Checkpoint, list
     Raises:
         ColobusError: if there is none; it says how to begin anew.
     """
+    check_listed(folder / CHECKPOINTS)
     if not list_checkpoints(folder / CHECKPOINTS):
         raise ColobusError(
             f"{folder} ended before its first checkpoint, so it cannot be resumed: begin it anew "
