@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,13 @@ def test_each_job_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
         printed(*again)
     Path("other").write_bytes(b"\xff")
     assert "--file other: is another job" in refused("slurm", "catch", "--file", "other")
+    for lr in ("0.001", "0.003"):
+        printed("slurm", "catch", "--lr", lr, "--file", f"{lr}.sh")
+    jobs = [path.read_text() for path in (Path("0.001.sh"), Path("0.003.sh"))]
+    assert [re.findall("export run=(.*?) ", job) for job in jobs] == [
+        ["runs/catch-3"],
+        ["runs/catch-4"],
+    ]
     monkeypatch.setattr(trust, "EVERYTHING", [])
     printed("slurm", "catch", "--name", "lr high", "--lr", "0.001", "--trust")  # the job has --out
     assert ' catch --lr 0.001 --trust "$@"' in Path("runs/lr-high-1.sh").read_text()

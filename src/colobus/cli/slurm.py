@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,7 +22,7 @@ from colobus.core import trust
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
 from colobus.runs.config import read_config
-from colobus.runs.folder import BESIDE, check_new, free_folder, is_run, job_of, slug
+from colobus.runs.folder import BESIDE, LOGS, check_new, free_folder, is_run, job_of, slug
 from colobus.runs.folder import OWN as OWN_FILES
 from colobus.runtime.devices import is_gpu
 from colobus.runtime.groups import ACTIVE, ROUNDING, group_processes, named_hosts, places
@@ -98,6 +99,9 @@ def main(args: Sequence[str]) -> int:
     except OSError as error:
         why = "its folder is a file" if isinstance(error, FileExistsError) else error.strerror
         raise ColobusError(f"--file {file}: {why}; name another file") from None
+    if not flags.out and file != job_of(run):  # whose name would keep others from the folder
+        with suppress(OSError):
+            (run / LOGS).mkdir(parents=True)
     printer = Printer(goes_on=False)
     if not flags.submit:
         printer.line(f"{file} is written; hand it in: sbatch {shlex.quote(str(file))}")
