@@ -250,7 +250,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         *("train catch --resume-or-start --out ", "eval run --checkpoint ", "export run --hub="),
         *("report run --csv ", "eval ", "report ", "report run ", "train catch --env="),
         *("suite pong --preset ", "train catch --on ray --address ", "train catch --name "),
-        *("train catch --algorithm ", "train catch --track="),
+        *("train catch --algorithm ", "train catch --track=", "train catch --cores="),
+        *("train catch --place ", "train catch --act-device=", "slurm catch --partition "),
+        *("slurm catch --account=", "report runs --protocol "),
     ],
 )
 def test_an_empty_name_is_refused_and_not_as_if_left_out(

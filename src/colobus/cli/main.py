@@ -83,7 +83,8 @@ COMMANDS = {
 HELPS = {"-h", "--help", "--help-all", "help"}
 
 NAMING = ["--resume", "--from", "--out", "--checkpoint", "--hub", "--csv", "--env", "--preset"]
-NAMING += ["--algorithm", "--address", "--name", "--track"]
+NAMING += ["--algorithm", "--address", "--name", "--track", "--cores", "--place", "--act-device"]
+NAMING += ["--partition", "--account", "--protocol"]
 """Flags that would have no effect if their value was empty."""
 
 
