@@ -164,6 +164,12 @@ def test_only_an_emulator_has_frames(tmp_path: Path) -> None:
 def test_a_folder_whose_name_is_no_text_is_in_the_report(tmp_path: Path) -> None:
     run = make_run(Path(os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9-1")), rising(5))
     evaluate(run, 10_000, [1.0, 3.0])
+    for number in (b"\xe9", b"\xe8"):  # without settings their groups are named like the folders
+        other = make_run(
+            Path(os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9-" + number)), rising(5)
+        )
+        evaluate(other, 10_000, [1.0, 3.0])
+        (other / "config.json").write_text("")
     for name in ("report.html", "report.md"):
         words = ["report", str(tmp_path), "--out", str(tmp_path / name)]
         assert main.run([*words, "--csv", str(tmp_path / "all.csv")]) == 0

@@ -241,9 +241,14 @@ def titles(groups: Mapping[str, Sequence[RunFolder]]) -> dict[str, str]:
     own = [[run for run in runs if is_nameless(run.game)] for runs in groups.values()]
     names = sorted({run.game for runs in own for run in runs})
     one = all(len({run.seed for run in runs}) == len(runs) for runs in own)
-    every = {run.game: run.game for runs in groups.values() for run in runs}
+    every = {run.game: drawable(run.game) for runs in groups.values() for run in runs}
     number = {name: "" if one or len(names) == 1 else f" {i + 1}" for i, name in enumerate(names)}
     return every | {name: title_of(name) + number[name] for name in names}
+
+
+def drawable(name: str) -> str:
+    """Return a name as a picture can have it: bytes of folders that are no UTF-8 are escaped."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def usual_protocol(runs: Sequence[RunFolder]) -> str:
@@ -261,7 +266,7 @@ def methods(runs: Sequence[RunFolder]) -> dict[str, tuple[RunFolder, ...]]:
     firsts = [members[0] for members in groups]
     names = told_apart([run.algorithm or "unknown" for run in firsts], firsts, SAME_METHOD, ", ")
     return {
-        name if names.count(name) == 1 else f"{name}, {members[0].name}": tuple(members)
+        drawable(name if names.count(name) == 1 else f"{name}, {members[0].name}"): tuple(members)
         for name, members in zip(names, groups, strict=True)
     }
 
