@@ -14,10 +14,18 @@ from typing import IO, Any
 import pytest
 from rich.console import Console
 
-from colobus.cli.display import Curve, Display, Printer, earlier_curve, small_curve
+from colobus.cli.display import (
+    Curve,
+    Display,
+    Printer,
+    earlier_curve,
+    on_terminal,
+    small_curve,
+)
 from colobus.core.errors import printable
 from colobus.core.timing import Clock, bounding_stage, clock
 from colobus.core.types import Traffic
+from colobus.report.format import Table as ReportTable
 from colobus.roles.tracker import Status, StopRule, WorkersStatus
 from colobus.runtime.api import RoleState
 from colobus.training.outlook import Outlook, ProgressLine
@@ -46,6 +54,14 @@ def printer(terminal: bool, width: int = 90, height: int = 30) -> tuple[Printer,
 def plain(said: str) -> str:
     """Return what a terminal was sent without the codes of colours and the cursor."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
+
+
+def test_a_table_that_is_no_terminals_cuts_no_name() -> None:
+    name = "dba3c-breakout-" + 100 * "1"
+    for terminal in (True, False):
+        written, file = printer(terminal)
+        written.table(on_terminal(ReportTable(("run", "game"), ((name, "pong"),))), soft_wrap=False)
+        assert (name in file.getvalue()) is not terminal
 
 
 def test_the_stage_that_bounds_the_speed() -> None:

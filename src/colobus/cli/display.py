@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.bar import Bar
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.measure import Measurement
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -104,7 +105,13 @@ class Printer:
             self.console.print(printable(text), markup=False, soft_wrap=True)
 
     def table(self, table: RenderableType, soft_wrap: bool | None = None) -> None:
-        """Write a table or the like; with ``soft_wrap`` False it is made to fit the width."""
+        """Write a table or the like; with ``soft_wrap`` False it is made to fit a terminal.
+
+        In a file or a pipe it is as wide as it has to be: names that are cut are not found there.
+        """
+        if soft_wrap is False and isinstance(table, Table) and not self.console.is_terminal:
+            options = self.console.options.update(width=10**4)
+            table.width, soft_wrap = Measurement.get(self.console, options, table).maximum, None
         with self._writing():
             self.console.print(table, soft_wrap=soft_wrap)
 
