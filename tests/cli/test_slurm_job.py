@@ -81,6 +81,8 @@ def test_each_job_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
         ["runs/catch-3"],
         ["runs/catch-4"],
     ]
+    printed("slurm", "catch", "--lr", "0.001", "--file", "0.001.sh")  # again: no other job
+    assert Path("0.001.sh").read_text() == jobs[0]
     monkeypatch.setattr(trust, "EVERYTHING", [])
     printed("slurm", "catch", "--name", "lr high", "--lr", "0.001", "--trust")  # the job has --out
     assert ' catch --lr 0.001 --trust "$@"' in Path("runs/lr-high-1.sh").read_text()

@@ -87,7 +87,7 @@ def main(args: Sequence[str]) -> int:
     flags: Slurm = wanted.flags
     _check(wanted, args)
     usual = free_folder(called(wanted))  # refuses a name beside a folder
-    run = flags.out or usual
+    run = flags.out or (flags.file and run_of_job(flags.file)) or usual
     file = flags.file or job_of(run)
     text = job(flags, run, file, [*args, *trust.EVERYTHING]).encode(errors="surrogateescape")
     check_room(wanted, cpus_of_a_node(flags.partition))
@@ -149,6 +149,15 @@ def without(args: Sequence[str], names: Sequence[str]) -> list[str]:
         else:
             skip = not has_value and name in gone - alone and not name.startswith("--no-")
     return left
+
+
+def run_of_job(file: Path) -> Path | None:
+    """Return the folder of the job in a file, if that has not begun, so that it may come again."""
+    with suppress(OSError, ValueError):
+        if found := re.search(r"export run=(.*?) ", file.read_text()):
+            run = Path(*shlex.split(found[1]))
+            return None if is_run(run) else run
+    return None
 
 
 def check_room(wanted: Wanted, cpus: int) -> None:
