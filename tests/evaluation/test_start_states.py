@@ -219,6 +219,9 @@ def test_a_file_that_does_not_fit_is_refused(seaquest: StartStates, tmp_path: Pa
         read_starts(path, GameSettings(game="pong"))
     with pytest.raises(ColobusError, match="frame skip is 4, want 3"):
         read_starts(path, replace(SEAQUEST, frame_skip=3))
+    for game in ("catch", "CartPole-v1"):  # they have no ROM to compare
+        with pytest.raises(ColobusError, match=f"for Atari games and this run plays {game}"):
+            read_starts(path, GameSettings(game=game))
     for name, value, said in (
         ("ale_py", "0.7.0", r"ale-py is 0\.7\.0, want "),
         ("rom", "00", "ROM, sha256 is 00, want "),

@@ -136,7 +136,7 @@ def _gap(random: np.random.Generator, settings: GameSettings) -> int:
 
 
 def check_kept(settings: GameSettings) -> None:
-    """Raise ColobusError if no start states can be taken of games with these settings."""
+    """Raise ColobusError if games with these settings have no start states."""
     if not is_atari(settings.game):
         raise ColobusError(f"start states are for Atari games and this run plays {settings.game}")
 
@@ -276,9 +276,10 @@ def read_starts(path: Path, settings: GameSettings) -> StartStates:
     """Read the start states of a file, for games with these ``settings``.
 
     Raises:
-        ColobusError: if the file is missing, damaged or no file of start states, or belongs to
-            another game, frame skip or emulator.
+        ColobusError: if the file is missing, damaged or no file of start states, belongs to
+            another game, frame skip or emulator, or ``settings`` are of no Atari game.
     """
+    check_kept(settings)
     try:
         with open_regular(path) as file:
             data = file.read()
