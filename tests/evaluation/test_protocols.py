@@ -128,6 +128,9 @@ def test_lines_tell_the_whole_protocol_and_every_score() -> None:
     listed = text.split("scores:\n")[1].split()
     assert [float(score) for score in listed] == [game.score for game in games]
     assert "interrupted" not in text
+    large = "\n".join(evaluation([PlayedGame(1234567.0, 9, False)] * 2).lines())
+    assert "e+06" not in large
+    assert large.count("1234567 1234567") == 1
     noop = evaluation(games, settings=GameSettings(fire_on_life_loss=False, full_actions=True))
     text = "\n".join(noop.lines())
     assert "up to 28 no-ops" in text

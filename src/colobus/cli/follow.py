@@ -130,11 +130,11 @@ def in_words(result: dict[str, Any]) -> str:
     if result["kind"] == "film":
         return (
             f"{result['steps']:,} steps, film of {result['seconds']:.0f} s: score "
-            f"{result['score']:g} in {result['games']} games; {rest}"
+            f"{result['score']:.7g} in {result['games']} games; {rest}"
         )
     fewer = f" ({result['asked']} asked for)" if result["asked"] > result["games"] else ""
     error = f" ± {result['standard_error']:.2f} (standard error)" * (result["games"] > 1)
     return (
-        f"{result['steps']:,} steps: mean {result['mean']:.2f}{error}, max {result['max']:g} of "
+        f"{result['steps']:,} steps: mean {result['mean']:.2f}{error}, max {result['max']:.7g} of "
         f"{result['games']} games{fewer}; {rest}"
     )

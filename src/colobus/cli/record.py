@@ -102,7 +102,7 @@ def _film_one(flags: Record, run: Path, source: Path, printer: Printer) -> Film:
     with printer.progress(f"filming {agent.games.game}", "s") as bar:
         film = record(agent, out, flags.seconds, flags.seed, flags.policy, progress=bar)
     end = "the game was over" if film.over else "the game went on"
-    printer.line(f"{film.path}: {film.steps:,} steps, score {film.score:g}; {end}")
+    printer.line(f"{film.path}: {film.steps:,} steps, score {film.score:.7g}; {end}")
     return film
 
 
@@ -152,5 +152,5 @@ def _film_together(
     printer.line(f"{out}: {films[0].seconds:.0f} seconds")
     for cell, film in zip(cells, films, strict=True):
         end = "the game was over" if film.over else "the game went on"
-        printer.line(f"  {cell.title}: score {film.score:g} in {film.steps:,} steps; {end}")
+        printer.line(f"  {cell.title}: score {film.score:.7g} in {film.steps:,} steps; {end}")
     return films, [cell.title for cell in cells]

@@ -223,8 +223,9 @@ class Evaluation:
         kind = "games, each from one start" if self.starts else "full games"
         instead = f" instead of {own}" if self.episodes != own or self.too_late else ""
         spread = (
-            f" ± {self.standard_error:.2f} (standard error), median {self.median:g}, quartiles "
-            f"{self.quartiles[0]:g} and {self.quartiles[1]:g}, min {self.min:g}, max {self.max:g}"
+            f" ± {self.standard_error:.2f} (standard error), median {self.median:.7g}, quartiles "
+            f"{self.quartiles[0]:.7g} and {self.quartiles[1]:.7g}, min {self.min:.7g}, max "
+            f"{self.max:.7g}"
         ) * (count > 1)
         lines = [
             f"{settings.game} after {self.steps:,} steps: mean {self.mean:.2f}{spread}",
@@ -345,8 +346,9 @@ class Evaluation:
         )
 
     def _table(self) -> list[str]:
+        # seven digits: millions are whole, and the rounding of float32 rewards is not seen
         rows = [self.scores[i : i + 10] for i in range(0, len(self.games), 10)]
-        return ["  " + " ".join(f"{score:g}" for score in row) for row in rows]
+        return ["  " + " ".join(f"{score:.7g}" for score in row) for row in rows]
 
 
 def _yes(value: bool) -> str:

@@ -50,7 +50,7 @@ class Film(NamedTuple):
     games: int  # begun
 
     def _repr_html_(self) -> str:
-        title = f"{self.path}: score {self.score:g} in {self.steps:,} steps, {self.seconds:.0f} s"
+        title = f"{self.path}: score {self.score:.7g} in {self.steps:,} steps, {self.seconds:.0f} s"
         return html_table(title, {}) + html_film(self.path)
 
 

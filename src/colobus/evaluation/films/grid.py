@@ -163,7 +163,7 @@ class _Panel:
         score = self.player.score if self.over else self._score
         large = self._enlarged()
         height = max(round(CAPTION * SCREEN_HEIGHT * self._small[0]), LEAST_CAPTION)
-        below = caption(self._title, f"score {score:g}", large.shape[1], height)
+        below = caption(self._title, f"score {score:.7g}", large.shape[1], height)
         return np.concatenate([large, below])
 
     def _take(self, picture: Bytes) -> None:
