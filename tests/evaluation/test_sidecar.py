@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from colobus.core.functions import NoPictures
 from colobus.evaluation import sidecar
 from colobus.evaluation.agent import Agent, load
 from colobus.evaluation.evaluator import evaluate
@@ -75,6 +76,24 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
     assert len(decoded(film["file"])[0]) == 12
     files = [path.name for folder in ("eval", "videos") for path in (run / folder).iterdir()]
     assert files == ["800-dba3c-50-greedy-seed1.json", "800.mp4"]
+
+
+def test_evaluations_go_on_where_the_environment_has_no_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(*_: object, **__: object) -> None:
+        raise NoPictures("walk cannot be shown")
+
+    monkeypatch.setattr(sidecar, "film_games", record)
+    run = make_run(tmp_path, 3, 5)
+    worker, results = make_sidecar(run, record=True, every=True)
+    assert worker.do_next()
+    assert worker.do_next()
+    assert [each["kind"] for each in results] == ["evaluation", "passed over", "evaluation"]
+    assert results[1]["why"] == "walk cannot be shown"
+    worker, _ = make_sidecar(run, evaluate=False, record=True)
+    with pytest.raises(NoPictures):  # films are all that was asked for
+        worker.do_next()
 
 
 def test_every_one_is_done_the_oldest_first(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from colobus.core.checkpoint import (
     write_checkpoint,
 )
 from colobus.core.errors import ColobusError
+from colobus.core.functions import NoPictures
 from colobus.evaluation.agent import Agent, load
 from colobus.evaluation.evaluator import evaluate as play_games
 from colobus.evaluation.films.player import record as film_games
@@ -53,7 +54,8 @@ class Sidecar:
 
     - evaluation: kind, steps, version, mean, max, standard_error, games, asked, skipped, file
     - film: kind, steps, version, score, games, seconds, skipped, file
-    - passed over: kind, file, why; a checkpoint that is damaged, told once
+    - passed over: kind, file, why; a checkpoint that is damaged, or the films of an environment
+      without pictures if checkpoints are evaluated, too; told once
 
     ``skipped`` counts the checkpoints between the last two that were evaluated or filmed. A
     checkpoint that has its evaluation or its film is never evaluated or filmed again.
@@ -134,7 +136,14 @@ class Sidecar:
         skipped = sum(self._last < seen < name for seen in self._seen)
         for kind in todo:
             self._check_run()
-            found, file = self._film(agent) if kind == "film" else self._evaluation(agent)
+            try:
+                found, file = self._film(agent) if kind == "film" else self._evaluation(agent)
+            except NoPictures as error:
+                if not self.evaluate:
+                    raise
+                self.record = False  # evaluations go on
+                self.say({"kind": "passed over", "file": name, "why": str(error)})
+                continue
             self.say({"kind": kind, **about, **found, "skipped": skipped, "file": str(file)})
         self._last = name
         self._seen = {seen for seen in self._seen if seen > name}
