@@ -334,6 +334,7 @@ def test_a_mask_that_comes_later_is_refused_and_none_is_none() -> None:
 def test_an_environment_without_metadata_whose_end_fails_is_played(error: BaseException) -> None:
     class Stuck(Odd):
         metadata = None  # type: ignore[assignment]  # as some have it
+        spec = {"walls": 3}  # type: ignore[assignment]  # noqa: RUF012 - of its own
 
         def close(self) -> None:
             raise error

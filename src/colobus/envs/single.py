@@ -57,7 +57,8 @@ def fit(settings: GameSettings) -> Fit:
             note = f"{name}: is played as it is; {env.spec.id} by name has Atari's preprocessing"
             found = found._replace(note=found.note or note)
         limited = isinstance(env, gymnasium.Env) and env.has_wrapper_attr("_max_episode_steps")
-        found = found._replace(limited=limited or bool(env.spec and env.spec.max_episode_steps))
+        steps = getattr(env.spec, "max_episode_steps", None)  # an own `spec` may be anything
+        found = found._replace(limited=limited or bool(steps))
         close(env)
         known = _fits[key] = (function, found)
     return known[1]
