@@ -442,6 +442,7 @@ def test_a_new_run_takes_the_next_folder_if_another_process_was_faster(
 
 def test_stop_rules_in_words() -> None:
     assert stop_in_words(StopRule()) == "until Ctrl-C"
+    assert "score 1234567 (" in stop_in_words(StopRule(until_score=1234567.0))
     words = stop_in_words(StopRule(minutes=1.5, until_evaluated=300.0))
     assert words.startswith("until 1.5 min or evaluated score 300")
 

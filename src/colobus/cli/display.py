@@ -109,11 +109,13 @@ class Printer:
 
         In a file or a pipe it is as wide as it has to be: names that are cut are not found there.
         """
-        if soft_wrap is False and isinstance(table, Table) and not self.console.is_terminal:
+        wide = soft_wrap is False and not self.console.is_terminal
+        if wide and isinstance(table, Table):
             options = self.console.options.update(width=10**4)
-            table.width, soft_wrap = Measurement.get(self.console, options, table).maximum, None
+            least = Measurement.get(self.console, options, table).maximum
+            table.width = max(least, self.console.width)
         with self._writing():
-            self.console.print(table, soft_wrap=soft_wrap)
+            self.console.print(table, soft_wrap=soft_wrap, crop=not wide)
 
     @contextmanager
     def progress(self, what: str, unit: str) -> Iterator[Report]:
@@ -233,7 +235,7 @@ class Display:
     def _figures(self, status: Status, roles: Sequence[RoleState]) -> list[Text]:
         """Return the lines of figures."""
         stop = self.stop
-        goal = "" if stop.until_score is None else f" of {stop.until_score:g}"
+        goal = "" if stop.until_score is None else f" of {stop.until_score:.7g}"
         score = Text.assemble(
             "score ",
             (f"{words.number(status.score)}{goal}", "bold"),
@@ -243,7 +245,7 @@ class Display:
         )
         if status.evaluated is not None:
             wanted = stop.until_evaluated
-            goal = f" of {wanted:g}" if isinstance(wanted, float | int) else ""
+            goal = f" of {wanted:.7g}" if isinstance(wanted, float | int) else ""
             score.append(f" · evaluated {words.number(status.evaluated)}{goal}")
         speed = f"{self._outlook.rate():,.0f} {words.unit(status)}/s"
         lines = [Text(f"{status.steps:,} steps · {clock(status.seconds)} · {speed}"), score]

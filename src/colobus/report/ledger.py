@@ -281,7 +281,7 @@ def suite_table(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> Table
         error, share = row["error"], row["human_normalised"]
         cells = [
             row["game"],
-            _score(row["score"]) + ("" if error is None else f" ± {_score(error)}"),
+            _score(row["score"]) + ("" if error is None else f" ± {_score(error, row['score'])}"),
         ]
         cells.append(f"{row['frames'] / 1e6:,.2f} M")
         cells.append("" if row["seconds"] is None else clock(row["seconds"]))
@@ -307,5 +307,7 @@ def suite_table(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> Table
     )
 
 
-def _score(score: float) -> str:
-    return f"{score:,.1f}" if abs(score) < 1000 else f"{score:,.0f}"
+def _score(score: float, beside: float | None = None) -> str:
+    """Return a score, or its error with the places of the score ``beside``."""
+    size = abs(score if beside is None else beside)
+    return f"{score:,.0f}" if size >= 1000 else f"{score:.1f}" if size >= 1 else f"{score:.2f}"

@@ -104,14 +104,14 @@ def stop_in_words(rule: StopRule) -> str:
     """Return a stop rule as a phrase."""
     parts = []
     if rule.until_score is not None:
-        parts.append(f"score {rule.until_score:g} (mean of {WINDOW} games)")
+        parts.append(f"score {rule.until_score:.7g} (mean of {WINDOW} games)")
     if rule.steps is not None:
         parts.append(f"{rule.steps:,} steps")
     if rule.minutes is not None:
         parts.append(f"{rule.minutes:g} min")
     if rule.until_evaluated is not None:
         goal = rule.until_evaluated
-        parts.append(f"evaluated score {goal if isinstance(goal, str) else f'{goal:g}'}")
+        parts.append(f"evaluated score {goal if isinstance(goal, str) else f'{goal:.7g}'}")
     return f"until {' or '.join(parts)}" if parts else "until Ctrl-C"
 
 
@@ -207,10 +207,10 @@ def already_over(folder: Path, rule: StopRule, check: Check | None = None) -> st
     if rule.minutes is not None and minutes >= rule.minutes:
         return f"{minutes:.1f} minutes of {rule.minutes:g}"
     if rule.until_score is not None and len(recent) == WINDOW and score >= rule.until_score:
-        return f"score {score:.2f} of {rule.until_score:g}"
+        return f"score {score:.2f} of {rule.until_score:.7g}"
     _, evaluated, *whole = checkpoint.counters.get("evaluated") or (0, -math.inf)
     if all(whole) and rule.is_met_by(evaluated):
-        return f"evaluated score {evaluated:.2f} of {rule.until_evaluated:g}"
+        return f"evaluated score {evaluated:.2f} of {rule.until_evaluated:.7g}"
     return ""
 
 
@@ -273,7 +273,7 @@ def endings(status: Status, stop: StopRule, rate: float, evaluations: Points = (
 
 def _of_score(what: str, points: Points, goal: float) -> Ending:
     """Return how near a score is to its goal, and when it will be there if it goes on like that."""
-    what = f"the way to {what} {goal:g}"
+    what = f"the way to {what} {goal:.7g}"
     if not points:
         return Ending(what, 0.0, None, False)
     now, low = points[-1][1], min(score for _, score in points)
