@@ -57,6 +57,7 @@ TEN, HOUR, OTHERS = "10 minutes", "60 minutes", "untuned"
 
 NOW = {
     TEN: "ten-minute-games",
+    "10 minutes, rate ends with the run": "budget-games",
     "10 minutes, sticky": "sticky-games",
     HOUR: "hour-games",
     OTHERS: "untuned-games",
