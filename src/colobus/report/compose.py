@@ -169,10 +169,7 @@ def _over_games(results: Results) -> list[Block]:
         return []
     sure = all(enough(scores) for scores in groups.values())
     blocks: list[Block] = [Heading("Over all games")]
-    if sure:
-        blocks += _intervals(groups)
-    else:
-        blocks += _plain_means(groups)
+    blocks += _intervals(groups) if sure else _plain_means(groups)
     profiles = {name: performance_profile(scores, LEVELS) for name, scores in groups.items()}
     random = np.random.default_rng(SEED)
     bands = {n: profile_band(s, LEVELS, random) for n, s in groups.items()} if sure else {}
