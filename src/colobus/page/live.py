@@ -46,16 +46,14 @@ def action_of(pressed: Collection[str], names: Sequence[str]) -> int:
         pressed: of "up", "down", "left", "right", "fire" and the digits.
         names: of the game's actions.
     """
-    for digit in sorted(pressed):
-        if digit in names:
-            return names.index(digit)
     held = {key.upper() for key in pressed}
     if not any(name.startswith(("UP", "DOWN")) for name in names):
         held |= {turned for key, turned in (("UP", "RIGHT"), ("DOWN", "LEFT")) if key in held}
     vertical = _one_of(held, "UP", "DOWN")
     horizontal = _one_of(held, "LEFT", "RIGHT")
     fire = "FIRE" if "FIRE" in held else ""
-    for name in (
+    wanted = (
+        *sorted(pressed),  # a digit names an action, where they are numbers
         vertical + horizontal + fire,
         horizontal + fire,
         vertical + fire,
@@ -64,10 +62,8 @@ def action_of(pressed: Collection[str], names: Sequence[str]) -> int:
         vertical,
         fire,
         *NOTHING,
-    ):
-        if name in names:
-            return names.index(name)
-    return 0
+    )
+    return next((names.index(name) for name in wanted if name in names), 0)
 
 
 def _one_of(held: Collection[str], one: str, other: str) -> str:
