@@ -333,12 +333,10 @@ def score_at(run: RunFolder, frames: int) -> float | None:
 
 def played(result: RunScore) -> GameSettings:
     """Return how the games of a result were played: of its evaluation, or of its training."""
-    about: dict[str, Any] = {}
+    known = {field.name: field.default for field in dataclasses.fields(GameSettings)}
+    own = result.run.settings
+    about: dict[str, Any] = {name: own.get(f"games.{name}") for name in known}
     if result.evaluation and isinstance(result.evaluation.about.get("settings"), dict):
         about = result.evaluation.about["settings"]
-    else:
-        group = {k: v for k, v in result.run.settings.items() if k.startswith("games.")}
-        about = {name.removeprefix("games."): value for name, value in group.items()}
-    known = {field.name: field.default for field in dataclasses.fields(GameSettings)}
-    values = {k: about[k] for k, own in known.items() if type(about.get(k)) is type(own)}
+    values = {k: about[k] for k, usual in known.items() if type(about.get(k)) is type(usual)}
     return GameSettings(**values)
