@@ -155,12 +155,11 @@ class Results:
 
     def of(self, game: str) -> list[GameSummary[RunScore]]:
         """Return the results in a game, one for each group that played it."""
-        found = []
-        for group in self.groups:
-            own = tuple(r for r in self.all if r.game == game and r.group == group)
-            if own:
-                found.append(GameSummary(game, group, own))
-        return found
+        return [
+            GameSummary(game, group, own)
+            for group in self.groups
+            if (own := tuple(r for r in self.all if r.game == game and r.group == group))
+        ]
 
     def normalised(self, group: str) -> dict[str, list[float]]:
         """Return a group's human-normalised scores by game, 1 being a human's.
@@ -327,8 +326,7 @@ def score_at(run: RunFolder, frames: int) -> float | None:
     rows = [row for row in rows if row.get("games", 0) >= WINDOW]
     if not rows or rows[-1]["steps"] < steps:
         return None
-    before = [row["score"] for row in rows if row["steps"] <= steps]
-    return before[-1] if before else None
+    return next((row["score"] for row in reversed(rows) if row["steps"] <= steps), None)
 
 
 def played(result: RunScore) -> GameSettings:
