@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from colobus.cli.evaluate import AgentFlags, check_source
 from colobus.cli.flags import RunPaths, parse, print_json
@@ -56,9 +56,9 @@ def main(args: Sequence[str]) -> int:
 
     printer = Printer(to_stderr=flags.json)
     if flags.milestones:
-        films, titles = _film_together(flags, _of_milestones(runs[0], flags, printer), printer)
+        films, titles = _film_together(flags, printer, *_of_milestones(runs[0], flags, printer))
     elif flags.grid or len(runs) > 1:
-        films, titles = _film_together(flags, _of_grid(runs, sources, flags, printer), printer)
+        films, titles = _film_together(flags, printer, *_of_grid(runs, sources, flags, printer))
     else:
         films, titles = [_film_one(flags, runs[0], sources[0], printer)], [""]
     if flags.json:
@@ -93,7 +93,6 @@ def _check(flags: Record) -> None:
 
 
 def _film_one(flags: Record, run: Path, source: Path, printer: Printer) -> Film:
-    """Film one game."""
     from colobus.evaluation.agent import load
     from colobus.evaluation.films.player import record
 
@@ -128,25 +127,23 @@ def _of_grid(
     count = max(flags.grid, 1)
     if len(runs) * count > MOST:
         raise ColobusError(f"{len(runs)} runs with --grid {count}: at most {MOST} games in all")
-    more: dict[str, Any] = {"device": flags.device, "checkpoint": flags.checkpoint}
-    agents = [load(source, log=printer.line, **more) for source in sources]
     cells = []
-    for run, agent in zip(runs, agents, strict=True):
+    for run, source in zip(runs, sources, strict=True):
+        agent = load(source, device=flags.device, checkpoint=flags.checkpoint, log=printer.line)
         name = run.resolve().name
         for i in range(count):
             seed = flags.seed + i
             own = f"seed {seed}" if len(runs) == 1 else f"{name}, seed {seed}"
             cells.append(Cell(agent, name if count == 1 else own, seed))
-    return cells, flags.file(runs[0], f"{agents[0].checkpoint.steps}-grid")
+    return cells, flags.file(runs[0], f"{cells[0].agent.checkpoint.steps}-grid")
 
 
 def _film_together(
-    flags: Record, games: tuple[list[Cell], Path], printer: Printer
+    flags: Record, printer: Printer, cells: list[Cell], out: Path
 ) -> tuple[list[Film], list[str]]:
     """Film games in one picture; return the films and their titles."""
     from colobus.evaluation.films.grid import record_grid
 
-    cells, out = games
     with printer.progress(f"filming {len(cells)} games", "s") as bar:
         films = record_grid(cells, out, flags.seconds, flags.policy, progress=bar)
     printer.line(f"{out}: {films[0].seconds:.0f} seconds")
