@@ -57,7 +57,12 @@ class Export:
 def main(args: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     flags = parse(Export, "export", args)
-    _check(flags)
+    if not (flags.onnx or flags.hub):
+        raise ColobusError("export as what? give --onnx, --hub FOLDER or both")
+    if flags.out and flags.out.suffix != ".onnx":
+        raise ColobusError(f"--out {flags.out}: must end in .onnx")
+    if flags.protocol == "none" and flags.episodes:
+        raise ColobusError(f"--episodes {flags.episodes}: --protocol none plays no games")
     source = check_source(flags.run)
     from colobus.cli.display import Printer
     from colobus.evaluation.agent import load
@@ -74,16 +79,6 @@ def main(args: Sequence[str]) -> int:
     if flags.json:
         print_json(said)
     return 0
-
-
-def _check(flags: Export) -> None:
-    """Raise ColobusError if there is nothing to do, or flags do not go together."""
-    if not (flags.onnx or flags.hub):
-        raise ColobusError("export as what? give --onnx, --hub FOLDER or both")
-    if flags.out and flags.out.suffix != ".onnx":
-        raise ColobusError(f"--out {flags.out}: must end in .onnx")
-    if flags.protocol == "none" and flags.episodes:
-        raise ColobusError(f"--episodes {flags.episodes}: --protocol none plays no games")
 
 
 def _onnx(agent: Agent, out: Path, printer: Printer) -> dict[str, Any]:
