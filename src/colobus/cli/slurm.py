@@ -118,7 +118,9 @@ def job(flags: Slurm, run: Path, file: Path, args: Sequence[str]) -> str:
     """Return the text of the job, to be written to ``file``, that trains in the folder ``run``."""
     more = {"partition": flags.partition, "account": flags.account}
     more["gpus-per-node"] = str(flags.gpus_per_node or "")
-    more["nodelist"] = ",".join(nodes_named(flags))  # the others are as Slurm likes
+    named = [host for host in hosts_named(flags) if not re.fullmatch(r"[\d.]+|.*:.*", host)]
+    # what Slurm may know: without domain, and no addresses; the others are as it likes
+    more["nodelist"] = ",".join(dict.fromkeys(host.partition(".")[0] for host in named))
     values = {
         "name": slug(run.name),
         "nodes": str(flags.nodes),
@@ -194,12 +196,6 @@ def check_room(wanted: Wanted, cpus: int) -> None:
 def hosts_named(flags: Slurm) -> list[str]:
     """Return the hosts that --place names, each once."""
     return list(dict.fromkeys(h for _, own in places(flags.cluster.place).values() for h in own))
-
-
-def nodes_named(flags: Slurm) -> list[str]:
-    """Return those of them that Slurm may know: without domain, and no addresses."""
-    names = [host for host in hosts_named(flags) if not re.fullmatch(r"[\d.]+|.*:.*", host)]
-    return list(dict.fromkeys(name.partition(".")[0] for name in names))
 
 
 def cpus_of_a_node(partition: str) -> int:
