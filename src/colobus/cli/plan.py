@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
@@ -22,7 +22,7 @@ from colobus.cli.experiment_flags import ExperimentFlags, resolve
 from colobus.cli.flags import print_json, value_of
 from colobus.cli.show import imagined_start
 from colobus.cli.slurm import without
-from colobus.cli.throughput import measured
+from colobus.cli.throughput import Progress, measured
 from colobus.core.errors import ColobusError, Stalled
 from colobus.core.fields import Range
 from colobus.core.fields import check as check_fields
@@ -145,19 +145,12 @@ def plan(
     costs: Costs,
     hosts: Hosts,
     changes: bool = True,
-    tell: Callable[[float], None] = lambda _share: None,
+    tell: Progress = lambda _share: None,
 ) -> dict[str, Any]:
     """Return speeds, bounds and changes of a run on hosts.
 
     Each repetition of the measured costs gives a simulation of its own; the numbers are their
     medians, beside the least and the largest. A change is simulated with the costs of all.
-
-    Args:
-        experiment: all settings.
-        costs: of a machine.
-        hosts: of the cluster.
-        changes: whether to simulate changes that cost nothing.
-        tell: told the share that is done.
     """
     tries = tried(experiment) if changes else {}
     bounds = bounds_of(experiment, costs, hosts)  # refuses what takes no time
@@ -329,9 +322,7 @@ def in_rollouts(draw: Draw, shape: Shape) -> Draw:
 def stubbed(graph: RoleGraph, endings: float) -> RoleGraph:
     """Return a graph whose actors play nothing and whose learners push gradients of 0.
 
-    Args:
-        graph: of a run.
-        endings: share of the rollouts in which a game ends.
+    A game ends in a share ``endings`` of the rollouts.
     """
     nodes = []
     for node in graph.nodes:
