@@ -87,10 +87,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def check_flags(wanted: Wanted) -> None:
-    """Raise ColobusError, before anything is started, for flags that bench cannot follow.
-
-    It leaves no run and ends by the clock.
-    """
+    """Raise ColobusError, before anything is started, for flags that bench cannot follow."""
     flags, base = wanted.flags, wanted.base
     named = [flag(name) for name, value in vars(flags.stop).items() if value is not None]
     kept = replace(wanted.experiment, tracker=base.tracker, sidecars=base.sidecars)

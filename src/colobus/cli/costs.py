@@ -91,11 +91,7 @@ def measure_costs(
 ) -> dict[str, Any]:
     """Measure all costs, and write them to a file; return what it has.
 
-    Args:
-        experiment: of the preset.
-        file: to write.
-        seconds: of measuring, without what each part takes to begin.
-        tell: told the share that is done.
+    The ``seconds`` of measuring are without what each part takes to begin.
 
     Raises:
         ColobusError: if Ray is not installed, or the file cannot be written.

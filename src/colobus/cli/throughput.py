@@ -221,12 +221,7 @@ def stage_rates(
 ) -> dict[str, float]:
     """Return the rate of each stage in steps a second, on all cores together or on the device.
 
-    Args:
-        experiment: all settings.
-        start: input statistics, actions and precision of the network.
-        seconds: of measuring each stage.
-        tell: told before each stage.
-        placement: devices that learn and act.
+    Each is measured for so many ``seconds``, and ``tell`` is told before each.
     """
     host, device_stages = stages_of(placement)
     count = len(host) + len(device_stages)

@@ -260,10 +260,7 @@ def human_normalised(found: Sequence[GameSummary[LedgerLine]]) -> tuple[float, f
 
 
 def suite_csv(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> str:
-    """Return the results as CSV, a row for each game.
-
-    The error is the standard error over seeds; of one seed it is that over its games.
-    """
+    """Return the results of `as_dict` as CSV, a row for each game."""
     rows = []
     for row in map(as_dict, found):
         scores, times = row.pop("published"), row.pop("passed")

@@ -240,10 +240,7 @@ def passed_picture(
 ) -> str:
     """Return how many games have reached a level after so many minutes, a panel for each level.
 
-    Args:
-        panels: for each level the minutes at which games reached it, by group.
-        names: of all groups.
-        games: that there are.
+    ``panels`` has for each level the minutes at which games reached it, by group.
     """
     with _figure(1, len(panels), 3.0) as (_, axes, svg):
         every = [m for panel in panels.values() for minutes in panel.values() for m in minutes]
