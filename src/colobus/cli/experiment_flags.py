@@ -128,8 +128,7 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
     seen = GameSettings(
         env_kwargs=values_of("--env-kwargs", args), observe=value_of("--observe", args)
     )
-    alone = theirs is not None and not (first or env)
-    base, note = (theirs.experiment, "") if theirs and alone else preset(name, seen)
+    base, note = (theirs.experiment, "") if theirs and not (first or env) else preset(name, seen)
     if first and env:
         base, note = in_environment(base, env, seen)
     if algorithm := value_of("--algorithm", args):

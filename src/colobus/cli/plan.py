@@ -439,7 +439,6 @@ class NoSchedule:
 
 def show(printer: Printer, name: str, found: dict[str, Any]) -> None:
     """Print a plan as a table and a few lines."""
-    machine = found["machine"]
     cores = f" of {found['cores']:g} cores" if "cores" in found else ""
     title = f"{name} on {found['hosts']} hosts{cores}, links of {found['link']}"
     predicted = (
@@ -455,11 +454,10 @@ def show(printer: Printer, name: str, found: dict[str, Any]) -> None:
     columns = ("predicted", "median>", "least>", "largest>")
     printer.table(on_terminal(Table(columns, tuple(rows), title)))
     printer.line(f"bound by: {found['bound_by']}")
-    gains = sorted(found["changes"].items(), key=lambda item: -item[1])
-    if gains:
+    if gains := sorted(found["changes"].items(), key=lambda item: -item[1]):
         said = ", ".join(f"{what} {gain:+.0%}" for what, gain in gains)
         printer.line(f"changes that cost nothing, in steps/s that count: {said}")
     printer.line(
-        f"simulated, with costs measured on {machine.get('processor')}; learning is not simulated: "
-        "larger batches and backups learn differently"
+        f"simulated, with costs measured on {found['machine'].get('processor')}; learning is not "
+        "simulated: larger batches and backups learn differently"
     )

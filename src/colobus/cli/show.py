@@ -174,8 +174,7 @@ def settings_of(path: Path, args: Sequence[str]) -> Wanted:
     flags = parse_onto(Show, "show", args, base, stop=base.stop)
     alone = {"--env": flags.env, "--algorithm": flags.algorithm_class, "--cores": flags.cores}
     changed = [name for name, word in alone.items() if word]
-    changed = changed or differing(experiment_of(flags, base), base)
-    if changed:
+    if changed := changed or differing(experiment_of(flags, base), base):
         raise ColobusError(f"{', '.join(changed)}: a run's settings are fixed; leave it out")
     return Wanted(flags, base, base, "", f"{config.name}, {path}")
 
@@ -197,8 +196,7 @@ def imagined_start(experiment: Experiment) -> Start:
     flat = np.ones(games.frame_shape, dtype=np.float32)
     wanted = experiment.network.precision
     precision = "float32" if wanted == "auto" else wanted
-    statistics = InputStatistics(flat, flat)
-    return Start(statistics, games.actions, precision)
+    return Start(InputStatistics(flat, flat), games.actions, precision)
 
 
 def memory(experiment: Experiment, net: Network) -> dict[str, float]:

@@ -120,7 +120,6 @@ def film_name(film: RunFilm) -> str:
 
 def summary(run: RunFolder) -> dict[str, Any]:
     """Return everything of a run but its curve, and its name, which depends on other runs."""
-    newest = run.curve.newest
     pair = baselines(run.game)
     return {
         "id": run_id(run),
@@ -131,7 +130,7 @@ def summary(run: RunFolder) -> dict[str, Any]:
         "seed": run.seed,
         "learning": run.learning,
         "age": run.age,
-        "newest": newest,
+        "newest": run.curve.newest,
         "bound": run.bound(),
         "stages": run.stages(),
         "columns": [name for name in run.curve.names() if name not in ("steps", "seconds")],
