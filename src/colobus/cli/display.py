@@ -171,21 +171,18 @@ class Display:
     def watch(self, status: Status, roles: Sequence[RoleState]) -> None:
         """Show the status (cheap; called about twice a second). An error costs the picture only."""
         try:
-            self._show(status, roles)
+            self._outlook.see(status, roles)
+            if self._live:
+                panel = self.panel(status, roles)
+                with survived():
+                    self._live.update(panel, refresh=True)
+            elif self._outlook.is_due():
+                self.printer.line(self._outlook.line(status, roles))
         except Exception as error:
             if not self._broken:
                 self._broken = True
                 self.printer.line(f"the display failed: {type(error).__name__}: {error}")
         self.then()
-
-    def _show(self, status: Status, roles: Sequence[RoleState]) -> None:
-        self._outlook.see(status, roles)
-        if self._live:
-            panel = self.panel(status, roles)
-            with survived():
-                self._live.update(panel, refresh=True)
-        elif self._outlook.is_due():
-            self.printer.line(self._outlook.line(status, roles))
 
     def panel(self, status: Status, roles: Sequence[RoleState]) -> Panel:
         """Return the panel for a terminal of this size."""
@@ -233,7 +230,6 @@ class Display:
         return [grid]
 
     def _figures(self, status: Status, roles: Sequence[RoleState]) -> list[Text]:
-        """Return the lines of figures."""
         stop = self.stop
         goal = "" if stop.until_score is None else f" of {stop.until_score:.7g}"
         score = Text.assemble(
