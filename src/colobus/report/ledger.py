@@ -224,12 +224,11 @@ def passing_times(folder: Path, game: str) -> dict[str, float]:
 def summarize(suite: Suite, entries: Sequence[LedgerLine]) -> list[GameSummary[LedgerLine]]:
     """Return a summary of each game with results, in the order of the suite."""
     wanted = set(suite.pairs)
-    found = []
-    for game in suite.games:
-        own = {e.seed: e for e in entries if e.game == game and (game, e.seed) in wanted}
-        if own:
-            found.append(GameSummary(game, suite.preset, tuple(own.values())))
-    return found
+    return [
+        GameSummary(game, suite.preset, tuple(own.values()))
+        for game in suite.games
+        if (own := {e.seed: e for e in entries if e.game == game and (game, e.seed) in wanted})
+    ]
 
 
 def as_dict(one: GameSummary[LedgerLine]) -> dict[str, Any]:
