@@ -84,8 +84,7 @@ def main(args: Sequence[str]) -> int:
         interrupts.gentle = True  # what was played is said and saved, whatever is pressed now
         for line in evaluation.lines():
             printer.line(line)
-        began_later = evaluation.starts is not None
-        rows = compare(evaluation.settings, began_later) if flags.compare else []
+        rows = compare(evaluation.settings, evaluation.starts is not None) if flags.compare else []
         if rows and evaluation.games:
             printer.table(table_beside(evaluation, rows), soft_wrap=False)
         elif flags.compare and not rows:

@@ -200,8 +200,7 @@ def _show(suite: Suite, json: bool, printer: Printer) -> None:
     from colobus.report import ledger
 
     entries = ledger.read_ledger(suite)
-    found = ledger.summarize(suite, entries)
-    if not found:
+    if not (found := ledger.summarize(suite, entries)):
         return
     if not printer.console.is_terminal:
         printer.console.width = max(printer.console.width, WIDTH)

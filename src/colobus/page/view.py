@@ -148,8 +148,7 @@ def summary(run: RunFolder) -> dict[str, Any]:
 
 def curve(run: RunFolder, columns: Sequence[str], most: int) -> dict[str, list[Value]]:
     """Return the wanted columns, numbers shortened to what a screen can show."""
-    wanted = list(dict.fromkeys([*ALWAYS, *columns]))
-    found = run.curve.columns(wanted, most)
+    found = run.curve.columns(list(dict.fromkeys([*ALWAYS, *columns])), most)
     return {
         name: [float(f"{value:.5g}") if isinstance(value, float) else value for value in values]
         for name, values in found.items()
