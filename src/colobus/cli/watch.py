@@ -123,9 +123,8 @@ def play(args: Sequence[str]) -> int:
         show(server, flags, partial(make_play_app, game))
     finally:
         game.close()
-        if flags.keep and game.kept:  # Ctrl-C, the only end there is, goes on as an error
-            again = f"; play from them: {program()} eval RUN --starts {quote(str(flags.keep))}"
-            some = f"{flags.keep}: {game.kept.count} start states{again}"
-            some = some if game.kept.count else f"{flags.keep}: no start states"
-            sys.stdout.write(some + "\n")
+        if flags.keep and (kept := game.kept):  # Ctrl-C, the only end there is, goes on as an error
+            again = f"play from them: {program()} eval RUN --starts {quote(str(flags.keep))}"
+            some = f"{kept.count} start states; {again}" if kept.count else "no start states"
+            sys.stdout.write(f"{flags.keep}: {some}\n")
     return 0
