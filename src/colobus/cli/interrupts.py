@@ -112,7 +112,6 @@ class Interrupts:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Return whether a module is being imported."""
     while frame is not None and "importlib._bootstrap" not in frame.f_code.co_filename:
         frame = frame.f_back
     return frame is not None

@@ -187,7 +187,6 @@ def _one(
 
 
 def _in_words(entry: LedgerLine) -> str:
-    """Return a finished run in a phrase."""
     share = entry.human_normalised
     human = "" if share is None else f", {share:.1f} % of a human"
     time = "" if entry.seconds is None else f" in {clock(entry.seconds)}"
