@@ -92,13 +92,12 @@ def main(args: Sequence[str]) -> int:
     resumed, either = Path(run) if (run := value_of("--resume", args)) else None, False
     if resumed is None:
         wanted = resolve(Train, "train", args)
-        if wanted.flags.seeds > 1:
+        flags = wanted.flags
+        if flags.seeds > 1:
             return train_seeds(wanted, printer)
-        either, name, own = wanted.flags.resume_or_start, wanted.name, called(wanted)
-        usual = (
-            last_like(own, wanted.experiment, wanted.flags.from_) if either else free_folder(own)
-        )
-        folder = wanted.flags.out or usual
+        either, name, own = flags.resume_or_start, wanted.name, called(wanted)
+        usual = last_like(own, wanted.experiment, flags.from_) if either else free_folder(own)
+        folder = flags.out or usual
         resumed = folder if either and may_go_on(folder, printer.line) else None
     if resumed is not None:
         check_run(resumed)
