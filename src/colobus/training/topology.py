@@ -230,40 +230,35 @@ def _central_queue(roles: RoleFactory, index: int, counting: bool, process: str)
 def add_worker(roles: RoleFactory, index: int, servers: Sequence[ParameterServer]) -> None:
     """Add one worker: actors and a learner, with a replay and a cache of parameters between."""
     shape, name = roles.experiment.shape, f"worker-{index}"
+    deterministic = roles.experiment.deterministic
     replay: Replay
     buffer: ReplayBuffer | None = None
     if roles.experiment.replay.capacity:
         replay = buffer = roles.buffer(f"replay-{index}", name, shape.actors, index)
     else:
-        replay = _queue_of_worker(roles, index, name)
+        # enough trajectories for a batch, where the rest of one counts as one
+        enough = -(-shape.windows // shape.games) + (shape.windows % shape.games > 0)
+        room = max(shape.actors * max(shape.ahead, 1), enough)
+        selector: Selector = Fifo(shape.windows)
+        if deterministic:
+            selector = Rounds(shape.actors, index * shape.actors, roles.first_round)
+        replay = roles.graph.add(
+            f"replay-{index}",
+            "replay",
+            name,
+            TrajectoryQueue,
+            selector,
+            shape.actors * (shape.ahead + shape.broadcast_every + 1) + room,
+            roles.patience,
+            full=None if deterministic else room,
+        )
     cache = roles.cache(f"cache-{index}", name, max(KEPT, shape.ahead + 1))
     pace = Pace(None)
-    if roles.experiment.deterministic:
+    if deterministic:
         pace = Pace(shape.ahead, exactly=True, every=shape.broadcast_every)
     for actor in range(index * shape.actors, (index + 1) * shape.actors):
         roles.actor(name, actor, [cache], replay, pace)
     roles.learner(index, name, servers, replay, cache, buffer)
-
-
-def _queue_of_worker(roles: RoleFactory, index: int, process: str) -> Replay:
-    """Add the trajectory queue of a worker."""
-    shape, deterministic = roles.experiment.shape, roles.experiment.deterministic
-    # enough trajectories for a batch, where the rest of one counts as one
-    enough = -(-shape.windows // shape.games) + (shape.windows % shape.games > 0)
-    room = max(shape.actors * max(shape.ahead, 1), enough)
-    selector: Selector = Fifo(shape.windows)
-    if deterministic:
-        selector = Rounds(shape.actors, index * shape.actors, roles.first_round)
-    return roles.graph.add(
-        f"replay-{index}",
-        "replay",
-        process,
-        TrajectoryQueue,
-        selector,
-        shape.actors * (shape.ahead + shape.broadcast_every + 1) + room,
-        roles.patience,
-        full=None if deterministic else room,
-    )
 
 
 def add_separate(roles: RoleFactory, topology: Separate) -> None:
