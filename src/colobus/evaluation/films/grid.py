@@ -161,7 +161,9 @@ class _Panel:
             else:
                 self.player.step(self._take)
         score = self.player.score if self.over else self._score
-        large = self._enlarged()
+        high, wide = self.screen.zoom or self._small
+        times = max(round(SCREEN_HEIGHT * self._small[0] / (len(self._picture) * high)), 1)
+        large = self._picture.repeat(times * high, axis=0).repeat(times * wide, axis=1)
         height = max(round(CAPTION * SCREEN_HEIGHT * self._small[0]), LEAST_CAPTION)
         below = caption(self._title, f"score {score:.7g}", large.shape[1], height)
         return np.concatenate([large, below])
@@ -169,12 +171,6 @@ class _Panel:
     def _take(self, picture: Bytes) -> None:
         """Keep a picture that comes, with the score before the step that shows it."""
         self._coming.append((picture.copy(), self.player.score))
-
-    def _enlarged(self) -> Bytes:
-        high, wide = self.screen.zoom or self._small
-        height = SCREEN_HEIGHT * self._small[0]
-        times = max(round(height / (len(self._picture) * high)), 1)
-        return self._picture.repeat(times * high, axis=0).repeat(times * wide, axis=1)
 
 
 def _together(pictures: Sequence[Bytes], columns: int) -> Bytes:
