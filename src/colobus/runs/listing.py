@@ -115,11 +115,9 @@ def check_places(places: Sequence[Path]) -> None:
 def short_names(paths: Sequence[Path]) -> list[str]:
     """Return the ends of the paths, as long as they must be to differ."""
     parts = [path.resolve().parts for path in paths]
-    count = 1
-    while count < max(map(len, parts), default=1):
-        if len({part[-count:] for part in parts}) == len(parts):
-            break
-        count += 1
+    most = max(map(len, parts), default=1)
+    differ = (n for n in range(1, most) if len({part[-n:] for part in parts}) == len(parts))
+    count = next(differ, most)
     return ["/".join(part[-count:]) for part in parts]
 
 
@@ -210,10 +208,9 @@ def told_apart(
     for name in {name for name in names if names.count(name) > 1}:
         places = [i for i, other in enumerate(names) if other == name]
         alike = [runs[i] for i in places]
-        rows = differences(alike)
         rows = {
             k: row
-            for k, row in rows.items()
+            for k, row in differences(alike).items()
             if not is_ignored(k, alike, ignored) and not all(map(is_nameless, row))
         }
         last = [key.rpartition(".")[2] for key in rows]
