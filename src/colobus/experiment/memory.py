@@ -82,13 +82,10 @@ def buffer_bytes(experiment: Experiment, frame_shape: tuple[int, int]) -> int:
     if not experiment.replay.capacity:
         shape, reuse = experiment.shape, experiment.reuse
         pixels = frame_shape[0] * frame_shape[1] * frame_type(experiment.games).itemsize
-        kept = (
-            shape.topology.queues * reuse.replay_slots * shape.games
-            if reuse.replay_proportion
-            else 0
-        )
         batch = shape.windows * (1 + reuse.replay_proportion)
-        windows = kept + round((reuse.buffer_batches - 1) * batch)
+        windows = round((reuse.buffer_batches - 1) * batch)
+        if reuse.replay_proportion:
+            windows += shape.topology.queues * reuse.replay_slots * shape.games
         windows *= agents(experiment.games)
         return windows * (shape.length + experiment.network.stack) * pixels
     return sum(
@@ -146,22 +143,19 @@ def check_limits(
     Layout(net).cut(experiment.shape.servers)
     if cluster is not None and cluster.joined:
         return
-    helpers = (
-        experiment.shape.topology.players if resumed and is_atari(experiment.games.game) else 0
-    )
+    topology = experiment.shape.topology
+    helpers = topology.players if resumed and is_atari(experiment.games.game) else 0
     parts = parts_of(experiment, net, cluster) | {"continued games": helpers * HELPER_BYTES}
     if placement.learn.type == "cuda" and cluster is None:
-        size = experiment.shape.topology.replicas
         learning = ("parameters", "standardised frames", "stacks", "minibatch with gradients")
-        share = {name: parts.pop(name) // size for name in learning}
-        for rank in range(size):
+        share = {name: parts.pop(name) // topology.replicas for name in learning}
+        for rank in range(topology.replicas):
             _check_gpu(share, placement.of(rank).learn)
     available = available_memory()
     if available is not None:
         check_parts(parts, available, "are available")
-    if cluster is not None:
-        return  # each process has its own threads and files
-    _check_process(experiment, helpers)
+    if cluster is None:  # else each process has its own threads and files
+        _check_process(experiment, helpers)
 
 
 def _check_process(experiment: Experiment, helpers: int) -> None:
@@ -207,7 +201,6 @@ def store_bytes(experiment: Experiment) -> int:
     These are the newest snapshots, a gradient of each learner, and with actors in processes of
     their own a trajectory of each.
     """
-    least = 200 * 2**20
     if experiment.network.own_torso or experiment.network.own_heads:
         return 500 * 10**6
     net, shape, topology = imagined_network(experiment), experiment.shape, experiment.shape.topology
@@ -215,7 +208,7 @@ def store_bytes(experiment: Experiment) -> int:
     crossing = 0 if shape.workers else topology.players
     pixels = net.mean.shape[0] * net.mean.shape[1] * frame_type(experiment.games).itemsize
     frames = crossing * shape.games * (shape.length + net.stack) * pixels
-    return least + 2 * (vectors * 4 * Layout(net).size + frames)
+    return 200 * 2**20 + 2 * (vectors * 4 * Layout(net).size + frames)
 
 
 def role_memory(experiment: Experiment) -> dict[str, int]:
@@ -227,11 +220,10 @@ def role_memory(experiment: Experiment) -> dict[str, int]:
         return {}
     parts, topology = memory(experiment, imagined_network(experiment)), experiment.shape.topology
     learning = ("parameters", "standardised frames", "stacks", "minibatch with gradients")
-    playing = ("emulators", "trajectories")
     buffers = max(len(topology.buffers), topology.queues)
     return {
         "process": PROCESS_BYTES,
-        "actor": sum(parts[name] for name in playing) // topology.players,
+        "actor": (parts["emulators"] + parts["trajectories"]) // topology.players,
         "learner": sum(parts[name] for name in learning) // topology.learners,
         "replay": parts["experience"] // buffers,
     }
