@@ -121,8 +121,7 @@ def changed(settings: Any) -> dict[str, Any]:
 def write_config(folder: Path, config: Config) -> None:
     """Write ``config.json`` into a run's folder."""
     settings = dataclasses.asdict(config.experiment)
-    named = {"name": algorithm_name(config.experiment)}
-    settings["algorithm"] = named | settings["algorithm"]
+    settings["algorithm"] = {"name": algorithm_name(config.experiment), **settings["algorithm"]}
     first = {"format": FORMAT, "name": config.name, "actions": config.actions}
     data = {**first, **settings, "about": config.about}
     write_whole(folder / CONFIG, (json.dumps(data, indent=2) + "\n").encode())

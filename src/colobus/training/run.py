@@ -144,8 +144,7 @@ def train(
         stack.enter_context(held(folder, resume, log))
         host.join(experiment, stack, log)
         if before is None:
-            given = (placement, host.remote, log, weights)
-            config, start, games = begin_new(experiment, name, *given)
+            config, start, games = begin_new(experiment, name, placement, host.remote, log, weights)
         else:
             config, start, games = before, begin_again(folder, before, log), None
         plan = Plan(experiment, folder, config, start, games, began, make, placement, log)

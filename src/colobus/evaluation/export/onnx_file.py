@@ -74,12 +74,11 @@ def export_onnx(agent: Agent, out: Path) -> None:
 
 def about(agent: Agent) -> dict[str, Any]:
     """Return what a program needs to know that plays with the file, as JSON values."""
-    sampled = agent.policy == "sampled"
     return {
         "game": agent.games.game,
         "steps": agent.checkpoint.steps,
         "actions": list(action_names(agent.games)),
-        "scores": "logits" if sampled else "action values",
+        "scores": "logits" if agent.policy == "sampled" else "action values",
         "policy": agent.policy,
         "stack": agent.stack,
         "games": asdict(agent.games),
