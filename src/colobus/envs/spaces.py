@@ -262,10 +262,8 @@ def fit_of(name: str, observations: Space, actions: Space, observe: str = "") ->
             )
     does = actions_of(name, actions)
     leaves = list(_leaves(observations, ()))
-    masks = [Part(path, space) for path, space in leaves if MASK in path]
+    masks = [Part(path[: path.index(MASK) + 1], space) for path, space in leaves if MASK in path]
     mask = masks[0] if masks else None
-    if mask is not None:
-        mask = mask._replace(path=mask.path[: mask.path.index(MASK) + 1])
     wanted, left = _choice(name, leaves, observe)
     left = [each for each in left if MASK not in each.split(".")]
     notes = [does.note] if does.note else []
