@@ -334,9 +334,10 @@ class Evaluation:
         settings = self.settings
         noops = f"up to {self.most_noops}" if self.most_noops else "no"
         actions = "full" if settings.full_actions else "minimal"
-        on_loss = settings.fire_on_life_loss
         if "FIRE" in self.action_names:
-            fire = f"FIRE at reset: {_yes(self.fire_at_reset)}, FIRE on life loss: {_yes(on_loss)}"
+            at_reset = "yes" if self.fire_at_reset else "no"
+            on_loss = "yes" if settings.fire_on_life_loss else "no"
+            fire = f"FIRE at reset: {at_reset}, FIRE on life loss: {on_loss}"
         else:
             fire = "the action set has no FIRE"
         return (
@@ -349,7 +350,3 @@ class Evaluation:
         # seven digits: millions are whole, and the rounding of float32 rewards is not seen
         rows = [self.scores[i : i + 10] for i in range(0, len(self.games), 10)]
         return ["  " + " ".join(f"{score:.7g}" for score in row) for row in rows]
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
