@@ -321,7 +321,12 @@ def _parse(data: bytes, settings: GameSettings) -> StartStates:
     about = json.loads(header["__metadata__"]["about"])
     if about.pop("checksum") != _checksum(tensors, about):
         raise ColobusError("is damaged (checksum differs)")
-    _check_about(about, settings)
+    words = {"frame_skip": "frame skip", "ale_py": "ale-py", "rom": "ROM, sha256"}
+    for name, own in _emulator(settings).items():
+        theirs = about.get(name, 1 if name == "format" else None)
+        if theirs != own:
+            raise ColobusError(f"{words.get(name, name)} is {str(theirs)[:80]}, want {own}")
+    read(Maker, about.get("made_by"), lambda name: f"made_by.{name}", "made_by")
     for name, dtype, dimensions in (
         ("states", np.uint8, 1),
         ("lengths", np.int64, 1),
@@ -344,16 +349,6 @@ def _parse(data: bytes, settings: GameSettings) -> StartStates:
         raise ColobusError(f"frames: must be int64[{count}], numbers of frames")
     parts = np.split(states, np.cumsum(lengths)[:-1])
     return StartStates(tuple(part.tobytes() for part in parts), actions, frames, about)
-
-
-def _check_about(about: dict[str, Any], settings: GameSettings) -> None:
-    """Raise ColobusError if start states are of another game or emulator, or not of a player."""
-    words = {"frame_skip": "frame skip", "ale_py": "ale-py", "rom": "ROM, sha256"}
-    for name, own in _emulator(settings).items():
-        theirs = about.get(name, 1 if name == "format" else None)
-        if theirs != own:
-            raise ColobusError(f"{words.get(name, name)} is {str(theirs)[:80]}, want {own}")
-    read(Maker, about.get("made_by"), lambda name: f"made_by.{name}", "made_by")
 
 
 def _emulator(settings: GameSettings) -> dict[str, Any]:
