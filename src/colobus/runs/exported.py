@@ -39,12 +39,9 @@ def packed(checkpoint: Checkpoint, weights: Weights = "float32") -> Checkpoint:
         scale = value.flatten(1).abs().amax(dim=1).clamp(min=1e-12) / LARGEST
         tensors[f"int8/{name}"] = (value / _beside(scale, value)).round().to(torch.int8)
         tensors[f"scale/{name}"] = scale
-    dropped = "parameters" if weights == "int8" else ""  # those that are there are counted
-    counters = {
-        name: checkpoint.counters[name]
-        for name in COUNTERS
-        if name in checkpoint.counters and name != dropped
-    }
+    counters = {name: checkpoint.counters[name] for name in COUNTERS if name in checkpoint.counters}
+    if weights == "int8":
+        counters.pop("parameters", None)  # those that are there are counted
     return checkpoint._replace(tensors=tensors, counters=counters)
 
 
