@@ -101,8 +101,7 @@ class Costs:
         if np.ptp(x) == 0:
             return np.asarray(y.mean(axis=0))
         slope, start = np.polyfit(x, y, 1)
-        line = np.clip(start + slope * size, 0.0, None)
-        return np.sort(line)
+        return np.sort(np.clip(start + slope * size, 0.0, None))
 
     def mean(self, stage: str, size: float, repetition: int | None = None) -> float:
         """Return the mean seconds of a stage at a size."""

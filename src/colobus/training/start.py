@@ -202,8 +202,7 @@ def begin_new(
     games = open_games(experiment, 1 if remote and not experiment.deterministic else None)
     # in other processes actors compute on CPUs, and this host may have no GPU
     start = begin(experiment, games, placement.act if remote else placement.learn, log, weights)
-    number = secrets.token_hex(8)  # the run's checkpoints carry it too
-    about = {"run": number, **describe_machine(), "precision": start.precision}
+    about = {"run": secrets.token_hex(8), **describe_machine(), "precision": start.precision}
     if weights is not None:
         about["from"] = weights.in_words(start.parameters or {})
         log(about["from"])
