@@ -128,10 +128,7 @@ def how_it_went(status: Status) -> str:
 def why_less(score: float | None, mean: float, error: float) -> str:
     """Return why an evaluation is below the score of training; "" if it is not by much.
 
-    Args:
-        score: of the end of training.
-        mean: of the evaluation.
-        error: standard error of that.
+    ``score`` is that of the end of training, ``error`` the standard error of the ``mean``.
     """
     if score is None or not mean < score - 2 * error:
         return ""
@@ -159,14 +156,9 @@ def how_to_go_on(args: Sequence[str], resumed: bool, folder: Path, launch: Seque
 
 
 def how_it_stopped(folder: Path, again: str, steps: int, why: str, saved: bool = True) -> str:
-    """Return the line after an interruption.
+    """Return the line after an interruption, with the steps that are kept.
 
-    Args:
-        folder: of the run.
-        again: command that goes on with it.
-        steps: that are kept.
-        why: what stopped it.
-        saved: whether nothing that was learned is lost.
+    ``again`` is the command that goes on, ``saved`` whether nothing that was learned is lost.
     """
     if not has_checkpoint(folder):
         return f"stopped by {why} before anything was learned: there is nothing to go on with"
@@ -177,10 +169,7 @@ def how_it_stopped(folder: Path, again: str, steps: int, why: str, saved: bool =
 def where_everything_is(folder: Path, steps: int, launch: Sequence[str] = ()) -> list[str]:
     """Return the last lines: what is where, and what to do next.
 
-    Args:
-        folder: of the run.
-        steps: that it has learned.
-        launch: flags that say where its roles are.
+    ``steps`` are those that were learned, ``launch`` flags that say where the run's roles are.
     """
     colobus, on = program(), shlex.join(["--steps", str(2 * steps), *launch])
     rows = [("everything is in", str(folder))]
@@ -315,13 +304,7 @@ def time_left(found: Sequence[Ending]) -> str:
 
 
 def doing(status: Status, roles: Sequence[RoleState], bound: str) -> list[str]:
-    """Return what bounds the speed, or what the roles do before anything was learned.
-
-    Args:
-        status: of the run.
-        roles: what its active roles do.
-        bound: stage that bounds the speed.
-    """
+    """Return what bounds the speed, a stage, or what the roles do before anything was learned."""
     if status.version:
         _, mean, most = status.lag
         cores = status.cores

@@ -31,13 +31,8 @@ DOTS = "..."
 def caption(left: str, right: str, width: int, height: int) -> Bytes:
     """Return a picture uint8[height, width, 3] with white letters on black.
 
-    It has six greys, so that it adds few colours to a GIF.
-
-    Args:
-        left: text at the left; it is cut off where it would touch the other one.
-        right: text at the right.
-        width: of the picture.
-        height: of the picture.
+    It has six greys, so that it adds few colours to a GIF. The text at the left is cut off where
+    it would touch the other one.
     """
     image = Image.new("L", (width, height), 0)
     draw = ImageDraw.Draw(image)

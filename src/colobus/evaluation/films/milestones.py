@@ -63,11 +63,6 @@ def untrained(config: Config, checkpoint: Checkpoint, device: str = "cpu") -> Ag
 
     The weights are drawn from the run's seed as at its start. The input statistics were measured
     before training and never change, so they are those of any checkpoint.
-
-    Args:
-        config: of the run.
-        checkpoint: any of the run's.
-        device: of the network.
     """
     start = Start(statistics_of(checkpoint), config.actions, "float32")
     net = make_network(config.experiment, start)
