@@ -248,13 +248,8 @@ def check_new_file(path: Path) -> None:
 def write_starts(path: Path, starts: StartStates, again: bool = False) -> StartStates:
     """Write start states to a new file; return them with the name and checksum of the file.
 
-    Args:
-        path: of the file.
-        starts: to write.
-        again: whether an older file may be replaced.
-
     Raises:
-        ColobusError: if the file exists.
+        ColobusError: if the file exists, unless it may be written ``again``.
         OSError: if it cannot be written.
     """
     if not again:

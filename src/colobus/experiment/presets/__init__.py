@@ -101,12 +101,7 @@ def preset(name: str, given: GameSettings = ANY) -> tuple[Experiment, str]:
 
 
 def algorithms_with(setting: str, experiment: Experiment) -> str:
-    """Return which algorithms have a setting that the experiment's has not; "" if none has it.
-
-    Args:
-        setting: name of a field of an algorithm.
-        experiment: for whose algorithm and game it was asked.
-    """
+    """Return which algorithms have a setting that the experiment's has not; "" if none has it."""
     own = type(experiment.algorithm)
     named: dict[type, str] = {}  # the shortest name of a family by algorithm
     for family in sorted(FAMILIES, key=len):
