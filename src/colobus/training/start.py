@@ -106,7 +106,9 @@ def games_maker(shape: Shape) -> MakeGames:
     return partial(make_games, threads=shape.emulators, processes=shape.env_processes)
 
 
-def open_games(experiment: Experiment, actors: int | None = None) -> list[Games]:
+def open_games(
+    experiment: Experiment, actors: int | None = None, make: MakeGames | None = None
+) -> list[Games]:
     """Return the games of each actor. The emulator takes a tenth of a second to load a game.
 
     The emulator's threads inherit the priority of the thread that starts them, so this function
@@ -115,13 +117,14 @@ def open_games(experiment: Experiment, actors: int | None = None) -> list[Games]
     Args:
         experiment: all settings.
         actors: number of actors (default: all).
+        make: makes the games of an actor (default: `games_maker`).
     """
     count, seed = experiment.shape.games, experiment.seed
     actors = experiment.shape.topology.players if actors is None else actors
-    make = partial(games_maker(experiment.shape), experiment.games)
+    make = make or games_maker(experiment.shape)
     with ThreadPoolExecutor(1, initializer=be_nicer, initargs=(ACTORS,)) as thread:
         seeds = [game_seeds(seed, "games", count, index, 0, 0) for index in range(actors)]
-        return list(thread.map(make, seeds))
+        return list(thread.map(partial(make, experiment.games), seeds))
 
 
 def begin(
