@@ -2,6 +2,8 @@
 
     python -m benchmarks.pairs 7ac8796                 pong and breakout by PPO, three pairs each
     python -m benchmarks.pairs 7ac8796 --pairs 5       more pairs
+    python -m benchmarks.pairs 7ac8796 --train breakout --today "--games 16"
+                                                       that, and today with these flags more
     python -m benchmarks.pairs 7ac8796 --on-ray        DBA3C on Ray; the rate only
     python -m benchmarks.pairs 7ac8796 --pairs 0       only how long the start of a command takes
 
@@ -59,12 +61,15 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("commit", help="to compare with")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=45.0)
+    parser.add_argument("--train", default="", help="only this, the words behind train")
+    parser.add_argument("--today", default="", help="flags more of today's code")
     parser.add_argument("--on-ray", action="store_true")
     flags = parser.parse_args(args)
+    alone = "on Ray" if flags.on_ray else f"{flags.train} {flags.today}".strip()
     with checked_out(flags.commit) as other:
-        for game in ("on Ray",) if flags.on_ray else GAMES if flags.pairs else ():
-            own = ON_RAY if flags.on_ray else ["train", f"ppo-{game}"]
-            train = partial(trained, own, flags.seconds)
+        for game in (alone,) if alone else GAMES if flags.pairs else ():
+            own = ON_RAY if flags.on_ray else ["train", *(flags.train or f"ppo-{game}").split()]
+            train = partial(trained, own, flags.today.split(), flags.seconds)
             found = in_turn(train, (other, ROOT), flags.pairs)
             for more, (name, unit, order) in FIGURES.items():
                 if not (more and flags.on_ray):
@@ -74,7 +79,7 @@ def main(args: Sequence[str] | None = None) -> int:
             f"{NAME} --help": lambda tree: [*start_of(tree), "--help"],
             f"import {NAME}": lambda tree: [sys.executable, "-c", f"import {package_of(tree)}"],
         }
-        for what, words in () if flags.on_ray else starts.items():
+        for what, words in () if alone else starts.items():
             times = in_turn(partial(seconds, words), (other, ROOT), STARTS)
             save(flags.commit, what, "s", times, -1)
     return 0
@@ -96,11 +101,14 @@ def in_turn(
     return found
 
 
-def trained(own: Sequence[str], for_seconds: float, tree: Path) -> dict[str, float]:
+def trained(
+    own: Sequence[str], today: Sequence[str], for_seconds: float, tree: Path
+) -> dict[str, float]:
     """Train for so long; return the rate, the largest resident set and the processor time."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        words = [*start_of(tree), *own, "--minutes", str(for_seconds / 60)]
+        words = [*start_of(tree), *own, *(today if tree == ROOT else ())]
+        words += ["--minutes", str(for_seconds / 60)]
         words += ["--out", str(run), "--no-finish", "--no-tensorboard"]
         with (Path(folder) / "output").open("w") as output:
             process = subprocess.Popen(

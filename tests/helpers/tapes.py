@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from colobus.nets import observations
+from colobus.ops import returns
 from colobus.ops.flat import Clipped, FlatParameters
 from colobus.runtime import devices as cuda_graphs
 
@@ -118,6 +119,7 @@ def taped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Record tapes, and compute on the CPU in the forms that a GPU has; return all tapes."""
     monkeypatch.setattr(cuda_graphs, "CudaGraph", Tape)
     monkeypatch.setattr(observations, "blank", observations.blank_by_age)
+    monkeypatch.setattr(returns, "_sums", returns.backward_sums)
     monkeypatch.setattr(FlatParameters, "clip", clip)
     monkeypatch.setattr(torch.Tensor, "cpu", torch.Tensor.clone)  # a copy, as from a GPU
     Tape.made.clear()
