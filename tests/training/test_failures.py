@@ -70,7 +70,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     assert last["steps"] == int(said[2].replace(",", ""))
     assert last["version"] >= before
     assert said[3] == str(run)
-    assert load(run).checkpoint.steps == last["steps"]
+    assert load(run, checkpoint="last").checkpoint.steps == last["steps"]
 
 
 @pytest.fixture
