@@ -152,7 +152,7 @@ def save(commit: str, what: str, unit: str, pairs: list[list[float]], order: int
         "machine": describe_machine(),
     }
     Ledger(RESULTS / "pairs.jsonl").append(line)
-    print(f"{what:<26}{line['median_ratio']:.3f}  {pairs}", flush=True)
+    print(f"{what:<34}{line['median_ratio']:.3f}  {pairs}", flush=True)
 
 
 if __name__ == "__main__":
