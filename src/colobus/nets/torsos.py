@@ -204,8 +204,8 @@ class Torso(nn.Module):
                 weight, stride = in_blocks(weight, stride).flatten(1, 3), 1
             x = functional.conv2d(x, weight, layer.bias, stride, layer.padding)
             if pool > 1:
-                one_node = x.requires_grad or torch.compiler.is_compiling()  # of a graph
-                x = torch.max_pool2d(x, pool) if one_node else largest(x, pool)
+                by_torch = x.requires_grad or torch.compiler.is_compiling()  # one node of a graph
+                x = torch.max_pool2d(x, pool) if by_torch else largest(x, pool)
             x = x.relu_()
         if self.residual is not None:
             x = self.residual(x)
@@ -242,7 +242,7 @@ def largest(x: torch.Tensor, size: int) -> torch.Tensor:
     """Return what max pooling of ``size`` by ``size`` returns, where nobody differentiates it.
 
     It compares whole rows, then columns. Torch's pooling also writes down where each value was, and
-    takes two to three times as long.
+    takes two to three times as long for the batches of a learner (docs/speed.md).
     """
     height, width = (side // size * size for side in x.shape[2:])
     x = reduce(torch.maximum, (x[:, :, i:height:size] for i in range(size)))

@@ -210,7 +210,7 @@ def _sums(terms: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
     if terms.device.type != "cpu":
         return backward_sums(terms, factors)
     sums, decay = terms.numpy().T.copy(), factors.numpy().T.copy()  # a row is a step
-    for t in range(len(sums) - 2, -1, -1):  # numpy's calls are an eighth of torch's here
+    for t in range(len(sums) - 2, -1, -1):  # numpy's calls take a seventh of torch's
         sums[t] += decay[t] * sums[t + 1]
     return torch.from_numpy(sums.T.copy())
 
