@@ -53,9 +53,9 @@ from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, read_costs
 
 FOLDER = RESULTS / "scaling" / "pictures"
-ROWS, PREDICTION = "rows.jsonl", "prediction-one-day.json"
-COSTS, COSTS_SLOW = FOLDER / "costs.json", FOLDER / "costs-one-day.json"
-FITTED = FOLDER / "fitted-one-day.json"
+ROWS, PREDICTION = "rows.jsonl", "prediction-megabyte.json"
+COSTS, COSTS_SLOW = FOLDER / "costs.json", FOLDER / "costs-megabyte.json"
+FITTED = FOLDER / "fitted-megabyte.json"
 """The same costs times a factor, with which the plan is right about one and two slow hosts."""
 
 ENV = "benchmarks.scaling:Board"
@@ -84,7 +84,7 @@ STEPS = 250_000
 LIMIT = 3600.0
 """Seconds that a run on slow hosts may take."""
 
-SPEED, MEASURED, VIRTUAL = "speed, one day", "measured, one day", "virtual, one day"
+SPEED, MEASURED, VIRTUAL = "speed, megabyte", "measured, one day", "virtual, one day"
 """Kinds of the rows that were made on one day, so on one machine, costs included: runs of a few
 versions, runs to the score, and simulated time. Others in the file are from before: with "spread",
 "apart", "in calls" or nothing behind them, of machines of several speeds."""

@@ -216,7 +216,8 @@ def test_a_call_works_at_both_ends_by_hand() -> None:
 def test_an_object_of_the_store_costs_something_besides_its_bytes() -> None:
     calls = Calls(byte=1e-9, stored=1e-3, carried=4e-9)
     assert calls.packing(500_000) == pytest.approx(2e-3)
-    assert calls.packing(STORED) == pytest.approx(1.6e-3)
+    assert calls.packing(STORED - 1) == pytest.approx(4e-3)
+    assert calls.packing(STORED) == pytest.approx(2e-3)
 
 
 def test_idle_processes_leave_less_of_the_cores_of_their_host() -> None:

@@ -37,7 +37,7 @@ T = TypeVar("T")
 BETWEEN = "between stages"
 """What a role does in a step outside of all stages."""
 
-STORED = 600_000
+STORED = 1_000_000
 """Bytes from which parameters are in Ray's object store: packed once for each version, and sent
 once to each host."""
 

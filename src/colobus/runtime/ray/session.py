@@ -306,7 +306,7 @@ class Echo:
         return time.process_time()
 
 
-VECTORS = (1_000_000, 200_000, 100_000)
+VECTORS = (1_000_000, 300_000, 100_000)
 """Float32 numbers of vectors that are sent, the first two by way of the object store."""
 
 PAUSE = 0.01
