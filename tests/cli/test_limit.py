@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from colobus.cli.throughput import (
     limit_of,
     stage_rates,
     steady_rate,
+    trained,
     waiting_shares,
 )
 from colobus.experiment.presets import PRESETS
@@ -24,6 +27,7 @@ from colobus.nets.network import NetworkSettings
 from colobus.nets.torsos import Torso
 from colobus.runtime.api import RoleState
 from colobus.runtime.devices import CPU, Placement
+from colobus.training.callbacks import StopTraining
 from colobus.training.start import begin
 from conftest import short_pong
 from helpers.launching import told
@@ -145,7 +149,24 @@ def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
     assert ("share of the limit", f"{100 * share:.0f} %") in table.rows
 
 
-def test_a_training_whose_buffer_is_still_filling_has_a_rate_of_zero() -> None:
-    assert steady_rate([]) == 0.0
-    assert steady_rate([(1.0, 0), (2.0, 0)]) == 0.0
-    assert steady_rate([(1.0, 0), (2.0, 100), (4.0, 500)]) == 200.0
+def test_the_first_part_of_a_training_is_not_in_its_rate() -> None:
+    assert steady_rate([(2.0, 0)]) == 0.0
+    assert steady_rate([(2.0, 100), (4.0, 900), (6.0, 1300)]) == 200.0
+
+
+def test_a_training_is_measured_from_its_first_steps_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of Ray that took a minute to begin left nothing of the time that was asked for."""
+
+    def begins_late(*_: Any, watch: Callable[..., None], **__: Any) -> SimpleNamespace:
+        for second in range(500):
+            status = SimpleNamespace(seconds=float(second), steps=max(10 * (second - 60), 0))
+            try:
+                watch(status, [])
+            except StopTraining:
+                return SimpleNamespace(status=status, interrupted=False)
+        raise AssertionError("it was not ended")
+
+    monkeypatch.setattr("colobus.cli.throughput.train", begins_late)
+    counts, _ = trained(EXPERIMENT, 20.0, None, None, lambda _: None)
+    assert (counts[0], counts[-1]) == ((61.0, 10), (81.0, 210))
+    assert steady_rate(counts) == 10.0

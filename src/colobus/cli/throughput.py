@@ -50,6 +50,7 @@ from colobus.runtime.devices import (
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster
 from colobus.runtime.system import describe_machine, keep_freed_memory, usable_cores
+from colobus.training.callbacks import StopTraining
 from colobus.training.run import train
 from colobus.training.start import Start, begin, make_network, open_games
 from colobus.training.topology import make_graph
@@ -133,14 +134,14 @@ def trained(
 
     Args:
         experiment: all settings; its stop rule and what it writes do not count.
-        seconds: of training.
+        seconds: of training, since the first steps were counted.
         cluster: of processes (None: threads).
         devices: of the networks (None: the CPU).
         tell: takes the share of the time that is over.
         make: makes the graph of the roles.
 
     Returns:
-        (seconds, steps), about twice a second and at the end, and `waiting_shares`.
+        (seconds, steps), about twice a second since then and at the end, and `waiting_shares`.
 
     Raises:
         KeyboardInterrupt: if Ctrl-C has ended it.
@@ -150,12 +151,16 @@ def trained(
 
     def watch(status: Status, now: Sequence[RoleState]) -> None:
         roles[:] = now
-        counts.append((status.seconds, status.steps))
-        tell(min(status.seconds / seconds, 1.0))
+        if status.steps:
+            counts.append((status.seconds, status.steps))
+            over = (status.seconds - counts[0][0]) / seconds
+            tell(min(over, 1.0))
+            if over >= 1.0:
+                raise StopTraining
 
     with tempfile.TemporaryDirectory() as folder:
         result = train(
-            measured(experiment, StopRule(minutes=seconds / 60)),
+            measured(experiment, StopRule(minutes=(seconds + 4 * PATIENCE) / 60)),
             Path(folder) / "run",
             "bench",
             watch=watch,
@@ -192,15 +197,10 @@ def waiting_shares(roles: Sequence[RoleState]) -> dict[str, float]:
 
 
 def steady_rate(counts: Sequence[tuple[float, int]]) -> float:
-    """Return steps per second from (seconds, steps) pairs, without the first `SETTLED` part.
-
-    It is 0 if nothing was counted, as while a replay buffer fills.
-    """
-    end_seconds, end_steps = counts[-1] if counts else (0.0, 0)
-    since = [(s, n) for s, n in counts if n > 0 and s >= SETTLED * end_seconds]
-    if not since:
-        return 0.0
-    first_seconds, first_steps = since[0]
+    """Return steps per second from (seconds, steps) pairs, without the first `SETTLED` part."""
+    began, (end_seconds, end_steps) = counts[0][0], counts[-1]
+    settled = began + SETTLED * (end_seconds - began)
+    first_seconds, first_steps = next((s, n) for s, n in counts if s >= settled)
     return (end_steps - first_steps) / max(end_seconds - first_seconds, 1e-9)
 
 
