@@ -105,8 +105,8 @@ class Sidecar:
         Raises:
             RunEnded: if the run ends meanwhile.
         """
-        self._list_checkpoints()
         newest_first = by_age(self._folder)
+        self._list_checkpoints()  # after it, so that all which are older than the newest are seen
         for path in reversed(newest_first) if self.every else newest_first:
             stamp = _completed_at(path)
             if stamp is None or (path.name, stamp) in self._damaged:
