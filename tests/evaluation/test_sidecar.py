@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from colobus.core.checkpoint import by_age
 from colobus.core.functions import NoPictures
 from colobus.evaluation import sidecar
 from colobus.evaluation.agent import Agent, load
@@ -76,6 +77,23 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
     assert len(decoded(film["file"])[0]) == 12
     files = [path.name for folder in ("eval", "videos") for path in (run / folder).iterdir()]
     assert files == ["800-dba3c-50-greedy-seed1.json", "800.mp4"]
+
+
+def test_a_checkpoint_that_comes_together_with_the_newest_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listing that remembered what is there was made before the one that chose."""
+    run = make_run(tmp_path, 3)
+    worker, results = make_sidecar(run)
+
+    def after_two_more(folder: Path) -> list[Path]:
+        for version in (5, 8):
+            add_checkpoint(run, version)
+        return by_age(folder)
+
+    monkeypatch.setattr("colobus.evaluation.sidecar.by_age", after_two_more)
+    assert worker.do_next()
+    assert told(results) == [("evaluation", 8, 2)]
 
 
 def test_evaluations_go_on_where_the_environment_has_no_pictures(
