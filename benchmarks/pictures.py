@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from benchmarks import scaling
 from benchmarks.cells import SIX
+from benchmarks.lib.cluster import DELAYS
 from benchmarks.lib.ledger import MEAN_300, Ledger, Line, Results, metrics_of
 from benchmarks.tables.games import BEFORE, TEN, of
 from benchmarks.tables.presets import ALGORITHMS, SEEDS
@@ -34,6 +35,7 @@ def draw_all() -> None:
     drawings = {
         "algorithms.png": draw_algorithms,
         "breakout.png": draw_breakout,
+        "dba3c-delay.png": draw_delays,
         "nodes.png": draw_nodes,
         "six-games.png": draw_six,
     }
@@ -83,6 +85,26 @@ def draw_breakout(figure: Figure, results: Results) -> None:
     finish(axes, "minutes", "score", "Breakout, mean of")
     functions = along(minutes, [n / 1e6 for n in steps])
     axes.secondary_xaxis("top", functions=functions).set_xlabel("million steps")
+
+
+def draw_delays(figure: Figure, results: Results) -> None:
+    """Draw DBA3C's score of training games against steps for each delay: median, and all seeds."""
+    axes = figure.subplots()
+    for place, delay in enumerate(DELAYS):
+        told = [one.line["result"] for one in results.seeds("dba3c-delay", str(delay))]
+        at = np.arange(50_000, min(one["steps"][-1] for one in told), 10_000)
+        every = []
+        for one in told:
+            known = [
+                pair for pair in zip(one["steps"], one["score"], strict=True) if None not in pair
+            ]
+            steps, scores = np.array(known).T
+            every.append(np.interp(at, steps, scores))
+        axes.plot(at / 1000, np.median(every, axis=0), color=f"C{place}", label=str(delay))
+        axes.fill_between(
+            at / 1000, np.min(every, axis=0), np.max(every, axis=0), color=f"C{place}", alpha=0.1
+        )
+    finish(axes, "thousand steps", "median and range of three seeds", "updates old")
 
 
 def draw_six(figure: Figure, results: Results) -> None:
