@@ -79,12 +79,9 @@ def table() -> Iterator[Plan]:
     yield from to_18("dba3c", "dba3c-pong", (1, 2), SIX_MINUTES)
     yield from to_18("dba3c-async", "dba3c-pong", (1, 2), SIX_MINUTES, switches=("--asynchronous",))
     timed_half = {"timed": HALF_HOUR}
-    yield Plan(
-        "dba3c-breakout-train", "dba3c-breakout", (1, 2, 3, 4, 5), timed.train_timed, timed_half
-    )
-    yield Plan(
-        "dba3c-breakout-score", "dba3c-breakout", (1, 2, 3, 4, 5), timed.score_after, timed_half
-    )
+    for what, measure in (("train", timed.train_timed), ("score", timed.score_after)):
+        name = "dba3c-breakout"
+        yield Plan(f"{name}-{what}", name, (1, 2, 3, 4, 5), measure, timed_half)
     yield Plan("dba3c-limit", "dba3c-pong", (1,), recipe.limit, {"seconds": seconds})
     slow = {"minutes": cluster.SLEEPING_MINUTES, "runs": cluster.STRAGGLERS}
     many = {"minutes": cluster.OF_MANY, "faults": cluster.SLEEP, "of": cluster.WORKERS}

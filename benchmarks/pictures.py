@@ -88,7 +88,7 @@ def draw_breakout(figure: Figure, results: Results) -> None:
 
 
 def draw_delays(figure: Figure, results: Results) -> None:
-    """Draw DBA3C's score of training games against steps for each delay: median, and all seeds."""
+    """Draw DBA3C's score of training games against steps for each delay: median and range."""
     axes = figure.subplots()
     for place, delay in enumerate(DELAYS):
         told = [one.line["result"] for one in results.seeds("dba3c-delay", str(delay))]

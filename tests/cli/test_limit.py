@@ -150,7 +150,7 @@ def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
 
 
 def test_the_first_part_of_a_training_is_not_in_its_rate() -> None:
-    assert steady_rate([(2.0, 0)]) == 0.0
+    assert steady_rate([(1.0, 0), (2.0, 0)]) == 0.0
     assert steady_rate([(2.0, 100), (4.0, 900), (6.0, 1300)]) == 200.0
 
 

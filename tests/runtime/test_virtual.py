@@ -23,6 +23,7 @@ from colobus.core.types import Request
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import FlatParameters
 from colobus.roles.tracker import StopRule
+from colobus.runtime import ray
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Hosts, ProcessSpec, group_processes
 from colobus.runtime.virtual import (
@@ -218,6 +219,10 @@ def test_an_object_of_the_store_costs_something_besides_its_bytes() -> None:
     assert calls.packing(500_000) == pytest.approx(2e-3)
     assert calls.packing(STORED - 1) == pytest.approx(4e-3)
     assert calls.packing(STORED) == pytest.approx(2e-3)
+
+
+def test_simulated_calls_carry_what_those_of_ray_do() -> None:
+    assert int(ray.INLINE[1]) == STORED
 
 
 def test_idle_processes_leave_less_of_the_cores_of_their_host() -> None:

@@ -153,14 +153,14 @@ def trained(
         roles[:] = now
         if status.steps:
             counts.append((status.seconds, status.steps))
-            over = (status.seconds - counts[0][0]) / seconds
-            tell(min(over, 1.0))
-            if over >= 1.0:
+            share = (status.seconds - counts[0][0]) / seconds
+            tell(min(share, 1.0))
+            if share >= 1.0:
                 raise StopTraining
 
     with tempfile.TemporaryDirectory() as folder:
         result = train(
-            measured(experiment, StopRule(minutes=(seconds + 4 * PATIENCE) / 60)),
+            measured(experiment, StopRule(minutes=seconds / 60 + 8)),  # if no steps are counted
             Path(folder) / "run",
             "bench",
             watch=watch,

@@ -13,7 +13,7 @@ from colobus.core.errors import ColobusError
 
 INLINE = ("RAY_max_direct_call_object_size", "1000000")
 """Arguments and answers of up to so many bytes travel with a call; larger ones go through the
-object store, which on one host takes less CPU time from 600 kB on, and between hosts more."""
+object store, from which other hosts have to fetch them: with 870 kB that made runs slower."""
 
 
 def prepare(address: str) -> str:
