@@ -154,12 +154,14 @@ def test_the_first_part_of_a_training_is_not_in_its_rate() -> None:
     assert steady_rate([(2.0, 100), (4.0, 900), (6.0, 1300)]) == 200.0
 
 
-def test_a_training_is_measured_from_its_first_steps_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_is_measured_from_its_first_version_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes of Ray that took a minute to begin left nothing of the time that was asked for."""
 
     def begins_late(*_: Any, watch: Callable[..., None], **__: Any) -> SimpleNamespace:
         for second in range(500):
-            status = SimpleNamespace(seconds=float(second), steps=max(10 * (second - 60), 0))
+            version = max(second - 60, 0)
+            steps = 4096 + 10 * version  # it begins with random ones
+            status = SimpleNamespace(seconds=float(second), steps=steps, version=version)
             try:
                 watch(status, [])
             except StopTraining:
@@ -168,5 +170,5 @@ def test_a_training_is_measured_from_its_first_steps_on(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("colobus.cli.throughput.train", begins_late)
     counts, _ = trained(EXPERIMENT, 20.0, None, None, lambda _: None)
-    assert (counts[0], counts[-1]) == ((61.0, 10), (81.0, 210))
+    assert (counts[0], counts[-1]) == ((61.0, 4106), (81.0, 4306))
     assert steady_rate(counts) == 10.0

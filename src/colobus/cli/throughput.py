@@ -134,7 +134,7 @@ def trained(
 
     Args:
         experiment: all settings; its stop rule and what it writes do not count.
-        seconds: of training, since the first steps were counted.
+        seconds: of training, since the first version.
         cluster: of processes (None: threads).
         devices: of the networks (None: the CPU).
         tell: takes the share of the time that is over.
@@ -151,7 +151,7 @@ def trained(
 
     def watch(status: Status, now: Sequence[RoleState]) -> None:
         roles[:] = now
-        if status.steps:
+        if status.version:  # processes of Ray take their time to begin
             counts.append((status.seconds, status.steps))
             share = (status.seconds - counts[0][0]) / seconds
             tell(min(share, 1.0))
@@ -160,7 +160,7 @@ def trained(
 
     with tempfile.TemporaryDirectory() as folder:
         result = train(
-            measured(experiment, StopRule(minutes=seconds / 60 + 8)),  # if no steps are counted
+            measured(experiment, StopRule(minutes=seconds / 60 + 8)),  # if there is no version
             Path(folder) / "run",
             "bench",
             watch=watch,
