@@ -23,9 +23,9 @@ from colobus.report.format import DASH, Block, Figure, Heading, Table, Text, as_
 from colobus.report.plots import SOURCES, public_curves
 from colobus.report.provenance import protocol_line, results_csv
 from colobus.report.results import TRAINING_GAMES, Results, read_results, score_at
-from helpers.html import Page
 from helpers.launching import printed, refused
 from helpers.made_runs import append, evaluate, make_run, rising, row
+from helpers.markup import Page
 
 NAME = "<img src=x onerror=alert(1)>$x$"
 

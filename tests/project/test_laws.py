@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,12 @@ def test_few_tests_read_what_is_private() -> None:
     files = sorted((ROOT / "tests").rglob("*.py"))
     found = {str(f.relative_to(ROOT)) for f in files if private_reads(f)}
     assert found == set(PRIVATE_IN_TESTS)
+
+
+def test_no_program_of_the_tests_hides_a_module_of_python() -> None:
+    # Some are started as programs, and then Python looks for modules in their folder first.
+    names = {path.stem for path in (ROOT / "tests" / "helpers").iterdir()}
+    assert names & sys.stdlib_module_names == set()
 
 
 UNPICKLES = r"\b(pickle|cloudpickle|dill|marshal|shelve|joblib)\b|torch\.load\b|allow_pickle"
