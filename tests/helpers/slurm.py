@@ -66,6 +66,11 @@ done
 """Gives a host cgroups of its own, with which its Slurm finds and kills all processes of a job."""
 
 
+ENDS = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY")
+ENDS += ("PREEMPTED", "TIMEOUT")
+"""States in which a job is over, as scontrol names them. Others pass, some at once (SIGNALING)."""
+
+
 @dataclass(frozen=True)
 class Slurm:
     """Slurm on some hosts."""
@@ -90,8 +95,7 @@ class Slurm:
 
     def is_over(self, job: str) -> bool:
         """Return whether a job has ended and does not come back."""
-        state = self.facts(job)["JobState"]
-        return state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED")
+        return self.facts(job)["JobState"] in ENDS
 
     def serve(self, node: Host) -> None:
         """Start Slurm's program of a node."""
