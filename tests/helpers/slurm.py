@@ -66,8 +66,8 @@ done
 """Gives a host cgroups of its own, with which its Slurm finds and kills all processes of a job."""
 
 
-ENDS = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY")
-ENDS += ("PREEMPTED", "TIMEOUT")
+ENDS: tuple[str, ...] = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL")
+ENDS += ("OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT")
 """States in which a job is over, as scontrol names them. Others pass, some at once (SIGNALING)."""
 
 
