@@ -152,12 +152,14 @@ def row_of(run: Path) -> dict[str, Any]:
     seconds = max(last["seconds"] - first["seconds"], 1e-9)
     lags = [line["lag_mean"] for line in late]
     sent = {name: last[f"gradients_{name}"] for name in ("counted", "dropped", "partial")}
+    share = {name: round(sent[name] / max(sum(sent.values()), 1), 4) for name in sent}
     return {
         "seconds": round(reached[0], 3) if reached else None,
         "steps": last["steps"],
         "versions_per_s": round((last["version"] - first["version"]) / seconds, 4),
         "lag": [float(np.median(lags)), float(np.quantile(lags, 0.95))],
-        "dropped": round(sent["dropped"] / max(sum(sent.values()), 1), 4),
+        "dropped": share["dropped"],
+        "partial": share["partial"],  # counted by some servers; in rows since 2026-11-30
     }
 
 
