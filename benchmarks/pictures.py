@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -26,16 +26,20 @@ PUBLISHED = (0.67, 0.89)
 """Efficiency on 64 nodes in DBA3C's paper (Adamski et al. 2018): 21 minutes, against 15 hours on
 one node of 12 cores, or 10 hours on one of 24."""
 
+MODES = {"dba3c": "synchronous", "dba3c-async": "asynchronous"}
+"""Of DBA3C: the first part of the names of their cells, and what they are."""
+
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 
 
 def draw_all() -> None:
     """Draw every picture; the figures must be in the ledger."""
     results = Results(Ledger().lines())
-    drawings = {
-        "algorithms.png": draw_algorithms,
+    drawings: dict[str, Callable[[Figure, Results], None]] = {
+        "algorithms.png": partial(draw_solved, ALGORITHMS),
         "breakout.png": draw_breakout,
         "dba3c-delay.png": draw_delays,
+        "dba3c-pong.png": partial(draw_solved, MODES),
         "nodes.png": draw_nodes,
         "six-games.png": draw_six,
     }
@@ -47,10 +51,10 @@ def draw_all() -> None:
         print(name)
 
 
-def draw_algorithms(figure: Figure, results: Results) -> None:
-    """Draw how soon each algorithm plays Pong at 18, in steps and in seconds, seeds 1 and 2."""
+def draw_solved(names: Mapping[str, str], figure: Figure, results: Results) -> None:
+    """Draw how soon each of some plays Pong at 18, in steps and in seconds, seeds 1 and 2."""
     by_steps, by_time = figure.subplots(1, 2, sharey=True)
-    for place, (what, name) in enumerate(ALGORITHMS.items()):
+    for place, (what, name) in enumerate(names.items()):
         for one in results.seeds(f"{what}-time"):
             seed, about = one.line["seed"], one.line["result"]
             if seed not in SEEDS or not about["solved"]:

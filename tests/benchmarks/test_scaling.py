@@ -44,6 +44,7 @@ def test_what_a_run_has_come_to(tmp_path: Path) -> None:
         "versions_per_s": 2.0,
         "lag": [1.0, 2.0],
         "dropped": 0.09,
+        "partial": 0.01,
     }
 
 
