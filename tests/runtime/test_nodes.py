@@ -79,6 +79,12 @@ FOUR = {name: Room(4.0) for name in ("n1", "n2", "n3", "n4")}
             "servers=n4 workers=n[2-3]",
             "server-0 n4, server-1 n4, server-2 n4, worker-0 n2, worker-1 n3, worker-2 n2",
         ),
+        # whoever may be on few hosts goes first, in whatever order they are named
+        (
+            "workers=n[1-2] evaluator=n1",
+            "evaluator n1, worker-0 n2, worker-1 n1, worker-2 n2, worker-3 n1, worker-4 n2, "
+            "worker-5 n1, worker-6 n2, server-0 n3, server-1 n4, server-2 n3",
+        ),
         # all hosts are named: the others go anywhere, the fullest last
         (
             "workers=n[1-4]",
@@ -88,7 +94,8 @@ FOUR = {name: Room(4.0) for name in ("n1", "n2", "n3", "n4")}
     ],
 )
 def test_processes_go_to_the_hosts_that_are_named(place: str, found: str) -> None:
-    assert planned(place, FOUR, workers=3, servers=3) == found
+    apart = "evaluator" in place
+    assert planned(place, FOUR, apart, workers=7 if apart else 3, servers=3) == found
 
 
 @pytest.mark.parametrize(
@@ -111,11 +118,13 @@ def test_processes_go_to_the_hosts_that_are_named(place: str, found: str) -> Non
         ),
         ("tracker=n1", "--place tracker=n1: the tracker lives where the command is given"),
         ("servers=n1 server=n2", "--place server=n2: server-0 has other hosts already"),
+        ("recorder=n1 workers=n[1-2],n4", "not enough CPUs, GPUs or memory for all that has to"),
     ],
 )
 def test_hosts_that_cannot_be_are_told_in_a_line(place: str, said: str) -> None:
+    apart = "recorder" in place
     with pytest.raises(ColobusError) as caught:
-        planned(place, FOUR, workers=9)
+        planned(place, FOUR, apart, workers=12 if apart else 9)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -392,7 +392,8 @@ def plan_hosts(
     rest = [host for host in free if host not in taken] or list(free)
     groups = process_groups(graph, specs)
     if named:
-        groups = [[name] for name in named] + groups
+        # those with the fewest hosts first: others may leave them no room there
+        groups = [[name] for name in sorted(named, key=lambda name: len(named[name]))] + groups
         groups += [[spec.name] for spec in specs if spec.kind != "tracker"]
     found = spread_groups(groups, needs, free, {spec.name: rest for spec in specs} | fixed)
     if named and not found:
@@ -401,7 +402,10 @@ def plan_hosts(
             _check_cpus(own, {host: free[ids[host]].cpus for host in hosts})
         own = [needs[spec.name].cpus for spec in specs if spec.name not in named]
         _check_cpus(own, {host: free[host].cpus for host in rest})
-        raise ColobusError("--place: the named hosts have not enough GPUs or memory")
+        raise ColobusError(
+            "--place: the named hosts have not enough CPUs, GPUs or memory for all that has to be "
+            "on them; name more hosts, or lower --cpus"
+        )
     return found
 
 
