@@ -155,6 +155,28 @@ def test_servers_that_bound_a_run_are_not_faster_simulated(tmp_path: Path, flags
     assert 0.8 < found["steps"][0] / found["bounds"]["servers' steps"] < 1.02  # of a short time
 
 
+@pytest.mark.parametrize(
+    ("stage", "bound"),
+    [
+        *(("step", "servers' steps"), ("take a gradient", "servers' steps")),
+        *(("push", "learners' rounds"), ("wait for parameters", "learners' rounds")),
+        *(("load parameters", "play"), ("wait for room", "play")),
+    ],
+)
+def test_a_bound_has_all_stages_of_its_part(stage: str, bound: str) -> None:
+    """Two workers learn 2 x 72 steps for each tenth of a second of the stage that is slow."""
+    costs = f"learn=1ms,emulate=1us,{stage}=100ms"
+    found = planned("--nodes", 2, "--no-changes", "--costs", costs)
+    assert found["bound_by"] == bound
+    assert found["bounds"][bound] == pytest.approx(1440, rel=0.02)
+    assert found["steps"][0] == pytest.approx(1440, rel=0.02)
+
+
+def test_the_steps_of_servers_beside_a_learner_bound_its_rounds() -> None:
+    found = told("plan", "catch", "--no-changes", "--costs", "learn=1ms,emulate=1us,step=100ms")
+    assert found["bounds"]["learners' rounds"] == pytest.approx(found["steps"][0], rel=0.01)
+
+
 @pytest.mark.slow
 def test_more_servers_than_the_network_has_parts_are_not_tried(file: Path) -> None:
     found = planned("--nodes", 2, "--servers", 32, "--costs", file)
