@@ -162,6 +162,11 @@ def test_a_job_is_handed_in(says: Say) -> None:
         ("--time 4", "--time 4: two minutes before its end a job is saved"),
         ("--time 0:04:59", "--time 0:04:59: two minutes before its end a job is saved"),
         ("--place worker=n[1-2] --nodes 1", "--place names 2 hosts, the job has --nodes 1"),
+        ("--place workers=n1 --workers 17 --nodes 2", "have to be on n1, which hold 16; name more"),
+        (
+            "--place workers=n[1-2] --workers 3 --nodes 3 --device cuda --gpus-per-node 1",
+            "the named hosts have not enough CPUs, GPUs or memory",
+        ),
         ("--on threads", "--on: a job of Slurm trains on its own Ray"),
         ("--address=x:1", "--address: a job of Slurm starts a Ray of its own"),
         ("--resume runs/x", "--resume: name the run's folder by --out"),

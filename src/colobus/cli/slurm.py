@@ -25,7 +25,14 @@ from colobus.runs.config import read_config
 from colobus.runs.folder import BESIDE, LOGS, check_new, free_folder, is_run, job_of, slug
 from colobus.runs.folder import OWN as OWN_FILES
 from colobus.runtime.devices import is_gpu
-from colobus.runtime.groups import ACTIVE, ROUNDING, group_processes, named_hosts, places
+from colobus.runtime.groups import (
+    ACTIVE,
+    ROUNDING,
+    UNKNOWN,
+    group_processes,
+    places,
+    plan_hosts,
+)
 from colobus.training.runtimes import RuntimeName, launcher
 from colobus.training.topology import make_graph
 from colobus.training.words import has_checkpoint
@@ -90,7 +97,7 @@ def main(args: Sequence[str]) -> int:
     run = flags.out or (flags.file and run_of_job(flags.file)) or usual
     file = flags.file or job_of(run)
     text = job(flags, run, file, [*args, *trust.EVERYTHING]).encode(errors="surrogateescape")
-    check_room(wanted, cpus_of_a_node(flags.partition))
+    check_room(wanted, *cpus_of_nodes(flags.partition))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() and file.read_bytes() != text:
@@ -162,8 +169,11 @@ def run_of_job(file: Path) -> Path | None:
     return None
 
 
-def check_room(wanted: Wanted, cpus: int) -> None:
-    """Raise ColobusError if nodes of so many CPUs have no room, or --place names no process."""
+def check_room(wanted: Wanted, cpus: int, most: int) -> None:
+    """Raise ColobusError if nodes of so many CPUs have no room, or --place names no process.
+
+    Those that --place names may have the CPUs of the largest node.
+    """
     flags: Slurm = wanted.flags
     graph = make_graph(wanted.experiment, imagined_start(wanted.experiment), None)
     specs = group_processes(graph, flags.cluster.per_process, is_gpu(flags.devices.device))
@@ -173,12 +183,14 @@ def check_room(wanted: Wanted, cpus: int) -> None:
             f"--device {flags.devices.device}: the job asks for {there or 'no'} GPUs, the run for "
             f"{gpus}; add --gpus-per-node {-(-gpus // flags.nodes)}"
         )
-    named_hosts(flags.cluster.place, specs, flags.cluster.sidecars_apart)
     if len(named := hosts_named(flags)) > flags.nodes:
         raise ColobusError(
             f"--place names {len(named)} hosts, the job has --nodes {flags.nodes}; take --nodes "
             f"{len(named)} or name fewer"
         )
+    others = [f"node {number}" for number in range(len(named) + 1, flags.nodes + 1)]
+    room = UNKNOWN._replace(cpus=most, gpus=flags.gpus_per_node)
+    plan_hosts(graph, specs, flags.cluster, dict.fromkeys([*named, *others], room), {})
     count, each = sum(spec.kind in ACTIVE for spec in specs), flags.cluster.cpus
     on_one = int((cpus + ROUNDING) / each) if each else count
     beside = wanted.experiment.sidecars
@@ -198,16 +210,17 @@ def hosts_named(flags: Slurm) -> list[str]:
     return list(dict.fromkeys(h for _, own in places(flags.cluster.place).values() for h in own))
 
 
-def cpus_of_a_node(partition: str) -> int:
-    """Return the CPUs of the smallest node of a partition; a million where Slurm does not say."""
+def cpus_of_nodes(partition: str) -> tuple[int, int]:
+    """Return the CPUs of a partition's smallest and largest node; a million if Slurm is silent."""
     if shutil.which("sinfo") is None:
-        return 10**6
+        return 10**6, 10**6
     where = [f"--partition={partition}"] if partition else []
     asked = ["sinfo", "--noheader", "--Node", "--format=%P %c", *where]
     told = subprocess.run(asked, capture_output=True, text=True, check=False)
     nodes = [line.split() for line in told.stdout.splitlines()]
     usual = [node for node in nodes if partition or node[0].endswith("*")]  # the default partition
-    return min((int(cpus) for _, cpus in usual or nodes), default=10**6)
+    found = [int(cpus) for _, cpus in usual or nodes] or [10**6]
+    return min(found), max(found)
 
 
 def minutes_of(time: str) -> float:
