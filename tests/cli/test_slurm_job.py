@@ -96,6 +96,8 @@ def test_a_job_goes_on_with_the_run_in_its_folder_as_a_training_would() -> None:
     assert "--out old: is a run of " in refused("slurm", "pong", "--out", "old")
     said = refused("slurm", name, "--out", "old", "--seed", 7)
     assert "a run's settings are fixed by its config.json" in said
+    said = refused("slurm", name, "--out", "old", "--from", "old")
+    assert "old: began with new weights, not with those of old" in said
     for checkpoint in Path("old/checkpoints").iterdir():
         checkpoint.unlink()
     printed("slurm", name, "--out", "old", "--seed", 7)  # nothing was learned: it begins anew

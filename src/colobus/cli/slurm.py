@@ -280,6 +280,7 @@ def _check(wanted: Wanted, args: Sequence[str]) -> None:
         if config.name != wanted.name:
             raise ColobusError(f"--out {out}: is a run of {config.name}; name another folder")
         if has_checkpoint(out):  # else it is begun anew
+            config.check_begun(out, flags.from_)
             resolve_again(Slurm, "slurm", args, config.experiment, either=True)
     elif out and (not out.is_dir() or {path.name for path in out.iterdir()} - BESIDE - OWN_FILES):
         check_new(out)
