@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,3 +168,24 @@ def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches
     assert (handle.asked, process.heartbeat) == (0, None)
     assert tracker.status() <= 4.0
     assert (handle.asked, process.heartbeat is None) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("alive", "asked"), [("abc", "in(b,c)"), ("ac", "in(c)"), ("ad", "!in(a)")]
+)
+def test_a_sidecar_whose_hosts_are_lost_goes_to_another(
+    ray: Any, monkeypatch: pytest.MonkeyPatch, alive: str, asked: str
+) -> None:
+    """It has to be on b or c, and the command is on a; Ray would wait for ever for hosts of old."""
+    from colobus.runtime.ray.remote import NODE, Errands
+
+    options: dict[str, Any] = {}
+    actor: Any = SimpleNamespace(remote=lambda: None)
+    actor.options = lambda **own: options.update(own) or actor
+    nodes = [{"NodeID": name, "Alive": name in alive} for name in "abcd"]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(ray, "remote", lambda _kind: actor)
+    context = SimpleNamespace(get_node_id=lambda: "a")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    Errands("evaluator", 1.0, print, ["b", "c"])._start()
+    assert options["label_selector"] == {NODE: asked}

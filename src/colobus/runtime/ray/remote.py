@@ -220,7 +220,7 @@ class Errands:
     what: str  # whose errands, for messages
     cpus: float  # that the process asks for
     say: Callable[[str], None]  # takes lines for the user
-    hosts: Sequence[str] = ()  # Ray's names of those on which it may be (default: all)
+    hosts: Sequence[str] = ()  # Ray's names of those on which it is while any lives (default: all)
     _actor: Any = None
     _over: bool = False
 
@@ -243,10 +243,10 @@ class Errands:
 
     def _start(self) -> Any:
         here = ray.get_runtime_context().get_node_id()
-        others = [one for one in ray.nodes() if one["Alive"] and one["NodeID"] != here]
-        elsewhere = {NODE: f"!in({here})"} if others else None
-        if self.hosts:
-            elsewhere = _in(self.hosts)["label_selector"]
+        there = {one["NodeID"] for one in ray.nodes() if one["Alive"]}
+        elsewhere = {NODE: f"!in({here})"} if there - {here} else None
+        if named := [host for host in self.hosts if host in there]:  # else all of them are lost
+            elsewhere = _in(named)["label_selector"]
         asked = {"max_concurrency": 2, "label_selector": elsewhere, "scheduling_strategy": "SPREAD"}
         return ray.remote(Errander).options(num_cpus=round(self.cpus, 4), **asked).remote()
 
