@@ -244,6 +244,13 @@ class OnVirtual(Launcher):
         fits = [one for one, own in PRESETS.items() if measured_with(own) == wanted]
         name = max(fits, key=lambda one: PRESETS[one].shape == experiment.shape, default=name)
         self._costs = read_costs(self._hosts.costs, experiment, name)
+        size, stop = experiment.shape.datapoints, experiment.stop
+        free = not any(self._costs.mean(one, size) for one in ("learn", "act", "emulate"))
+        if stop.minutes and not stop.steps and free:  # simulated minutes, which never pass
+            raise ColobusError(
+                f"--minutes {stop.minutes:g} with --costs {self._hosts.costs}: no time passes if "
+                "neither learning nor playing takes any; add learn=1ms, or give --steps"
+            )
         if experiment.shape.topology.replicas > 1:
             raise ColobusError("--reduce group with --on virtual: not simulated; leave one out")
         return super().check(experiment, devices, resumed)
