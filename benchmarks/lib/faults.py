@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import time
+from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -247,7 +248,7 @@ def struck(hits: Sequence[Hits], seed: int, cluster: Cluster) -> Iterator[None]:
 
 def train_with(faults: Faults, experiment: Experiment, *args: Any, **rest: Any) -> Result:
     """Train as `train` does for the command line, with faults."""
-    on_ray = rest["on"] == "ray"
+    on_ray = rest.get("on") == "ray"
     check_faults(faults, experiment, processes=on_ray)
     if faults.in_roles:
         rest["make"] = FaultyGraph(faults)
@@ -258,15 +259,34 @@ def train_with(faults: Faults, experiment: Experiment, *args: Any, **rest: Any) 
 def main(words: Sequence[str]) -> int:
     """Run ``colobus WORDS``, where ``--faults`` is known too; return its exit code."""
     try:
-        faults, rest = Faults(), list(words)
-        if "--faults" in rest:
-            at = rest.index("--faults")
-            faults, rest = parse_faults("".join(rest[at + 1 : at + 2])), rest[:at] + rest[at + 2 :]
+        text, rest = taken("--faults", words, FORM)
+        faults = parse_faults(text)
+        if text and rest[:1] not in (["train"], ["suite"]):
+            raise ColobusError(f"--faults {text}: has an effect only in train and suite")
     except ColobusError as error:
         sys.stderr.write(f"colobus: {error}\n")
         return error.exit_code
-    with patch("colobus.cli.train.train", partial(train_with, faults)):
+    faulty = partial(train_with, faults)
+    # the second one for suites and --seeds, which import it when they begin
+    with patch("colobus.cli.train.train", faulty), patch("colobus.training.run.train", faulty):
         return run(rest)
+
+
+def taken(flag: str, words: Sequence[str], form: str) -> tuple[str, list[str]]:
+    """Return the value of a flag ("" if it is not given), and the words without both.
+
+    Raises:
+        ColobusError: if it has none, as of a variable that is not set: that is no run without it.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument(flag, dest="value")
+    try:
+        found, rest = parser.parse_known_args(words)
+    except ArgumentError:
+        found, rest = Namespace(value=""), []
+    if found.value == "":
+        raise ColobusError(f"{flag} is empty; give it a value, such as {form}")
+    return found.value or "", rest
 
 
 class Sleeper:

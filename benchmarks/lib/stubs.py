@@ -16,11 +16,11 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from benchmarks.lib.faults import Sleeper
+from benchmarks.lib.faults import Sleeper, taken
 from colobus.algorithms.api import Scores
 from colobus.cli.bench import Bench
 from colobus.cli.experiment_flags import cluster_of, resolve
-from colobus.cli.flags import print_json
+from colobus.cli.flags import HELP, print_json
 from colobus.cli.plan import NoSchedule
 from colobus.cli.throughput import steady_rate, trained
 from colobus.core.errors import ColobusError
@@ -169,10 +169,12 @@ def measure(
 def main(words: Sequence[str]) -> int:
     """Measure what the words ask for, and print it; return the exit code."""
     try:
-        at = words.index("--dummy")
-        dummies = parse_dummies(words[at + 1])
-        flags = [*words[:at], *words[at + 2 :]]
-        wanted = resolve(Bench, "bench", flags, default_game="pong")
+        text, rest = taken("--dummy", words, ",".join(KNOWN))
+        if HELP.isdisjoint(rest):
+            dummies = parse_dummies(text)
+        else:  # that of all other flags follows
+            sys.stdout.write(f"{__doc__}\n")
+        wanted = resolve(Bench, "bench", rest, default_game="pong")
         cluster_of(wanted.flags)
         cluster = wanted.flags.cluster if wanted.flags.on == "ray" else None
         result = measure(wanted.experiment, wanted.flags.seconds, dummies, cluster)

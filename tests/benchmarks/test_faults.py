@@ -226,6 +226,30 @@ def test_the_program_is_colobus_with_one_flag_more(
     assert Path(process.FAULTY[1]).is_file()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train pong --faults", "--faults is empty; give it a value, such as compute=50ms,"),
+        ("train pong --faults=", "--faults is empty; give it a value, such as compute=50ms,"),
+        ("train pong --faults=straggler=1s", "needs a run with workers"),
+        ("train pong --seeds 2 --faults straggler=1s", "needs a run with workers"),
+        ("suite pong --preset pong --faults straggler=1s", "needs a run with workers"),
+        ("eval runs/pong-1 --faults load=1s", "--faults load=1s: has an effect only in train and"),
+    ],
+)
+def test_no_fault_that_is_asked_for_is_left_out(
+    words: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("benchmarks.lib.faults.train", lambda *_args, **_rest: pytest.fail("began"))
+    assert main(words.split()) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_run_with_a_fault_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "dba3c-catch", "--faults", "straggler=1ms", "--steps", "3000", "--json"]
     assert main([*words, "--out", str(tmp_path / "run"), "--no-finish", "--no-tensorboard"]) == 0

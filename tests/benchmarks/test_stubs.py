@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from benchmarks.lib.faults import Sleeper
-from benchmarks.lib.stubs import LEARNER, PREDICTOR, measure, parse_dummies, trained_with
+from benchmarks.lib.stubs import LEARNER, PREDICTOR, main, measure, parse_dummies, trained_with
 from colobus.algorithms.api import Scores
 from colobus.core.errors import ColobusError
 from colobus.envs.make import make_games
@@ -35,6 +36,22 @@ def test_words_after_stub() -> None:
     for text in ("lerner", "emulator,act", "emulator,", ""):
         with pytest.raises(ColobusError, match=f"^--dummy {text}: no stage .*known: emulator, p"):
             parse_dummies(text)
+
+
+def test_words_that_are_missing_are_a_line_and_help_tells_of_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words in (["catch"], ["catch", "--dummy"], ["--dummy", "", "catch"]):
+        assert main(words) == 2
+        assert re.fullmatch(
+            r"--dummy .*emulator,? ?predictor,? ?learner\n", capsys.readouterr().err
+        )
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert end.value.code == 0
+    assert "--dummy emulator,learner" in said
+    assert "--seconds" in said
 
 
 @pytest.mark.slow
