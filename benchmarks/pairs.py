@@ -33,7 +33,7 @@ from typing import TypeVar
 from benchmarks.lib.ledger import NAME, RESULTS, Ledger
 from benchmarks.lib.timed import steady_rate
 from benchmarks.run import now
-from benchmarks.same import ROOT, checked_out, environment_of, package_of, start_of
+from benchmarks.same import ROOT, checked_out, commit_of, environment_of, package_of, start_of
 from colobus.runs.curves import read_metrics
 from colobus.runtime.system import describe_machine
 
@@ -58,7 +58,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("commit", help="to compare with")
+    parser.add_argument("commit", type=given_commit, help="to compare with")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--train", default="", help="only this, the words behind train")
@@ -83,6 +83,11 @@ def main(args: Sequence[str] | None = None) -> int:
             times = in_turn(partial(seconds, words), (other, ROOT), STARTS)
             save(flags.commit, what, "s", times, -1)
     return 0
+
+
+def given_commit(name: str) -> str:
+    """Return the name of a commit as it was given, which the lines have."""
+    return name if commit_of(name) else ""
 
 
 def in_turn(

@@ -49,15 +49,13 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("commit", help="the other commit")
+    parser.add_argument("commit", type=commit_of, help="the other commit")
     parser.add_argument("runs", nargs="*", metavar="RUN", help=f"some of {', '.join(RUNS)}")
     parser.add_argument("--cache", type=Path, help="file with the digests of other commits")
     given = parser.parse_intermixed_args(words)
     if unknown := set(given.runs) - set(RUNS):
         parser.error(f"no such run: {', '.join(sorted(unknown))}")
-    commit = subprocess.run(
-        ["git", "-C", ROOT, "rev-parse", given.commit], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    commit = given.commit
     cache: dict[str, dict[str, str]] = {}
     if given.cache and given.cache.exists():
         cache = json.loads(given.cache.read_text(encoding="utf-8"))
@@ -76,6 +74,15 @@ def main(words: list[str]) -> int:
             verdict = "same" if before == now else "NOT the same"
             print(f"{name:<14}{verdict:<14}{before[:16]} {now[:16]}", flush=True)
     return 0 if same else 1
+
+
+def commit_of(name: str) -> str:
+    """Return the whole hash of a commit that the command line names."""
+    words = ["git", "-C", str(ROOT), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+    found = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    if not found:
+        raise argparse.ArgumentTypeError(f"{name!r} is no commit of this clone; see git log")
+    return found
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -261,4 +262,7 @@ def main(first: int, last: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("first", type=int, help="seed")
+    parser.add_argument("last", type=int, help="seed")
+    sys.exit(main(**vars(parser.parse_args())))
