@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import re
 import shlex
 import tomllib
-from collections.abc import Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,12 +20,20 @@ import pytest
 import colobus
 from benchmarks.lib.faults import Faults, parse_faults
 from colobus.cli import main as cli
+from colobus.cli.bench import Bench
+from colobus.cli.experiment_flags import ExperimentFlags, resolve
+from colobus.cli.plan import Plan
+from colobus.cli.show import Show
+from colobus.cli.slurm import Slurm
+from colobus.cli.train import Train
+from colobus.core.errors import ColobusError
 from colobus.envs.api import GameSettings
 from colobus.evaluation.protocols import PROTOCOLS
 from colobus.evaluation.scores import COLUMNS, comparable, scores
 from colobus.experiment.presets import preset
 from colobus.experiment.settings import Experiment, groups_of
 from colobus.experiment.settings import flag as flag_of
+from colobus.runs import folder
 from colobus.runs.curves import read_metrics
 from helpers.launching import printed
 
@@ -166,7 +176,7 @@ def test_pages_that_the_code_refers_to_exist() -> None:
 def commands() -> list[tuple[str, str]]:
     """Return (page, command line) of every ``colobus ...``.
 
-    They stand in code blocks, in backticks, and in the docstrings of examples.
+    They stand in code blocks, in backticks, and in the docstrings of examples and benchmarks.
     """
     found = []
     for page in PAGES:
@@ -177,7 +187,7 @@ def commands() -> list[tuple[str, str]]:
         lines = [line.strip() for block in blocks for line in block.splitlines()]
         lines += re.findall(r"`(colobus [^`]+)`", re.sub(r"\s+", " ", text))
         found += [(page.name, line) for line in lines if line.startswith("colobus ")]
-    for script in sorted((ROOT / "examples").glob("*.py")):
+    for script in (*ROOT.glob("examples/*.py"), *ROOT.glob("benchmarks/*.py")):
         lines = re.findall(r"^    (colobus .*)$", text_of(script), re.MULTILINE)
         found += [(script.name, line) for line in lines]
     return sorted(set(found))
@@ -213,12 +223,117 @@ def test_every_command_line_can_be_given() -> None:
     assert len(commands()) >= 8
 
 
+KINDS: dict[str, type[ExperimentFlags]] = {
+    **{"train": Train, "show": Show, "bench": Bench, "plan": Plan, "slurm": Slurm}
+}
+"""Commands that take the settings of an experiment."""
+
+MADE_UP = re.compile(r"[A-Z]{3}|…|\bmy_|corridor:|squares|--(resume|from|help)|runs/|^[^ ]+( --|$)")
+"""What a command line has that stands for something else, or needs a run; or names no preset."""
+
+
+@pytest.mark.slow
+def test_the_settings_of_every_command_line_are_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names, values, and that each has an effect beside the others."""
+    monkeypatch.setattr("colobus.cli.experiment_flags.usable_cores", lambda: 16)
+    tried = 0
+    for page, line in commands():
+        name, _, rest = line.removeprefix("colobus ").partition(" ")
+        if name in KINDS and rest and not MADE_UP.search(f"{name} {rest}".replace("GAME", "qbert")):
+            words = shlex.split(rest.replace("GAME", "qbert").rstrip(" &"), comments=True)
+            try:
+                resolve(KINDS[name], name, words)
+            except ColobusError as error:
+                pytest.fail(f"{page}: {line}: {error}")
+            tried += 1
+    assert tried >= 60
+
+
+PROGRAM = re.compile(
+    r"python (?:-m (benchmarks[\w.]*)|((?:benchmarks|tests|examples)/[\w/]+)\.py)((?: [^`#\s]\S*)*)"
+)
+"""A program of the repository and the words behind it."""
+
+
+def programs() -> list[tuple[str, str, list[str]]]:
+    """Return (file, module, words) of every ``python -m benchmarks...`` or ``python FILE.py``.
+
+    They stand in pages and in docstrings of programs.
+    """
+    scripts = [*ROOT.glob("benchmarks/**/*.py"), *ROOT.glob("tests/helpers/*.py")]
+    found = []
+    for file in (*PAGES, *scripts, *ROOT.glob("examples/*.py")):
+        text = text_of(file)
+        if OLD_COMMANDS.search(file.as_posix()) or "git worktree add" in text:  # of another commit
+            continue
+        spans = re.findall(r"`(python [^`]+)`", re.sub(r"\s+", " ", text))
+        for line in [*text.splitlines(), *spans]:
+            if named := PROGRAM.match(line.strip()):
+                module, path, words = named.groups()
+                found.append((file.name, module or path.replace("/", "."), shlex.split(words)))
+    return found
+
+
+class Taken(Exception):
+    """A program has taken its words."""
+
+
+def test_every_program_that_is_named_takes_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is imported, and goes no further than that."""
+
+    def take(parse: Callable[..., Any]) -> Callable[..., Any]:
+        def parsed(*args: Any) -> Any:
+            parse(*args)
+            raise Taken
+
+        return parsed
+
+    def taken(*_args: Any, **_rest: Any) -> Any:
+        raise Taken
+
+    for name in ("parse_args", "parse_intermixed_args"):
+        monkeypatch.setattr(ArgumentParser, name, take(getattr(ArgumentParser, name)))
+    monkeypatch.setattr("benchmarks.lib.stubs.measure", taken)
+    for name in ("same", "pairs"):  # a clone need not have all of its history
+        monkeypatch.setattr(f"benchmarks.{name}.commit_of", str)
+    given, wrong = programs(), []
+    assert len(given) >= 60
+    for file, name, words in given:
+        path = ROOT / f"{name.replace('.', '/')}.py"
+        if not name.startswith("benchmarks"):
+            wrong += [] if path.is_file() else [f"{file}: {name}"]
+            continue
+        module = importlib.import_module(name if path.is_file() else f"{name}.__main__")
+        if name == "benchmarks.lib.faults":  # its other words are those of colobus
+            monkeypatch.setattr(module, "run", taken)
+        if not words:  # perhaps only its name
+            continue
+        try:
+            wrong.append(f"{file}: {name} {words}: {module.main(words)}")
+        except Taken:
+            continue
+        except SystemExit:
+            wrong.append(f"{file}: {name} {words}")
+    assert wrong == []
+
+
+def test_what_is_made_can_be_made() -> None:
+    made = re.findall(
+        r"(?:`|^(?=make [a-z-]+ *(?:#|$)))make ([a-z-]+)",
+        "\n".join(map(text_of, PAGES)),
+        re.MULTILINE,
+    )
+    targets = re.findall(r"^([a-z-]+):", text_of(ROOT / "Makefile"), re.MULTILINE)
+    assert len(made) > 20
+    assert set(made) - set(targets) == set()
+
+
 @pytest.mark.slow
 def test_the_flags_that_pages_mention_exist() -> None:
     known = set().union(*(flags_of(command) for command in cli.COMMANDS))
     known |= {"--version", "--help", "--help-all", "--trust"}
     known |= {"--only", "--list", "--seeds", "--most"}  # of benchmarks/run.py
-    known |= {"--peer", "--pairs", "--score"}  # of benchmarks/peers.py
+    known |= {"--peer", "--pairs", "--score"}  # of benchmarks/peers
     known |= {"--head", "--metrics-export-port", "--node-ip-address", "--port"}  # of ray start
     known |= {"--faults", "--dummy"}  # of benchmarks/lib
     known |= {"--logdir"}  # of tensorboard
@@ -367,6 +482,12 @@ def test_every_metric_of_a_run_is_listed(name: str, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {
         word.rstrip("/") for cell in cells for word in re.findall(r"`([\w./]+)`", cell)
     }
+
+
+def test_every_file_that_a_run_may_have_is_listed() -> None:
+    cells = " ".join(found_in("files.md", r"^\| ([^|]*`[^|]*) \|"))
+    names = folder.OWN | folder.BESIDE | {folder.CONFIG, folder.CURVE, folder.RECONSTRUCTION}
+    assert {name for name in names if not re.search(rf"`{name}[/`]", cells)} == set()
 
 
 def test_the_table_of_protocols_is_that_of_the_code() -> None:
