@@ -92,6 +92,9 @@ def test_environments_that_are_not_seeded_play_different_games() -> None:
     envs.close()
     with pytest.raises(ColobusError, match="num_envs 0: must be at least 1"):
         make_vector(CATCH, 1, 0)
+    wrong: Any = 2.0
+    with pytest.raises(ColobusError, match=r"num_envs 2\.0: must be at least 1 and a"):
+        make_vector(CATCH, 1, wrong)
 
 
 class Presses(gymnasium.Env[Any, Any]):

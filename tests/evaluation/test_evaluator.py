@@ -231,6 +231,33 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
     assert len(evaluate(agent, "dba3c").games) == 50
 
 
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"seed": 1.5}, "^seed 1.5: must be a whole number"),
+        ({"seed": "1"}, "^seed 1: must be a whole number"),
+        ({"seed": -1}, "^seed -1: must be at least 0"),
+        ({"minutes": "3"}, "^minutes 3: must be a number"),
+        ({"minutes": math.inf}, "^minutes inf: must be a finite number"),
+        ({"episodes": "4"}, "^episodes 4: must be a whole number"),
+        ({"episodes": math.inf}, "^episodes inf: must be a whole number"),
+        ({"protocol": None}, "^unknown protocol None"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_one_line(given: dict[str, Any], line: str) -> None:
+    with pytest.raises(ColobusError, match=line):
+        evaluate(make_agent(), **given)
+
+
+def test_what_is_evaluated_with_numbers_of_numpy_can_be_saved(tmp_path: Path) -> None:
+    """They came back as they were, and JSON refused them after all games had been played."""
+    given: Any = {"episodes": np.int64(2), "seed": np.int64(3), "minutes": np.float32(9.0)}
+    found = evaluate(make_agent(), **given)
+    assert found == replace(evaluate(make_agent(), episodes=2, seed=3), minutes=9.0)
+    (row,) = read_evaluations([found.save(tmp_path)])
+    assert (row.games, row.about["seed"], row.about["minutes"]) == (2, 3, 9.0)
+
+
 def test_interrupting_keeps_the_games_that_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
     Counting.played = {}
     monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))

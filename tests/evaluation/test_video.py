@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,6 +154,14 @@ def test_other_kinds_of_film_are_refused(tmp_path: Path, film: Callable[..., Non
         with pytest.raises(ColobusError, match="must be more than 0"):
             film(tmp_path / "a.mp4", seconds)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_seed_that_is_none_is_refused_in_a_line(tmp_path: Path) -> None:
+    wrong: Any = 1.5
+    lines = {-1: "^seed -1: must be at least 0", wrong: "^seed 1.5: must be a whole number"}
+    for seed, line in lines.items():
+        with pytest.raises(ColobusError, match=line):
+            record(Catcher(), tmp_path / "a.gif", seed=seed)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

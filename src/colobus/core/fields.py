@@ -136,6 +136,14 @@ def read(kind: Any, data: Any, name: Name, own: str = "") -> Any:
         raise ColobusError(f"{name(own)}: is nested too deeply") from None
 
 
+def argument(kind: Any, value: Any, name: str) -> Any:
+    """Do what `read` does for an argument of a function, which may be a number of numpy's.
+
+    What is returned is one of Python's own: JSON, as of an evaluation, takes no others.
+    """
+    return read(kind, getattr(value, "tolist", lambda: value)(), lambda _: name, name)
+
+
 @lru_cache(maxsize=256)
 def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter

@@ -58,9 +58,10 @@ def make_vector(
     settings: GameSettings, stack: int, count: int, render_mode: str | None = None
 ) -> Envs:
     """Return so many of these environments, whose games begin again in the same step."""
-    if count < 1:
+    if not isinstance(count, int | np.integer) or count < 1:
         raise ColobusError(
-            f"num_envs {count}: must be at least 1; leave it out for one environment"
+            f"num_envs {count}: must be at least 1 and a whole number; leave it out for one "
+            "environment"
         )
     make = [partial(make_env, settings, stack, render_mode, infos=False)] * count
     return SyncVectorEnv(make, autoreset_mode=AutoresetMode.SAME_STEP)

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 
 from colobus.core.errors import ColobusError, program
+from colobus.core.fields import Range, argument
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bools, Ints
 from colobus.envs.ale import AleGame
@@ -75,10 +77,8 @@ def evaluate(
             that are missing (or the reverse), if ``episodes``, ``seed`` or ``minutes`` is out of
             range, or if the policy does not suit the agent.
     """
-    if seed < 0:
-        raise ColobusError(f"seed {seed}: must be at least 0")
-    if minutes is not None and not minutes > 0:
-        raise ColobusError(f"minutes {minutes:g}: must be above 0; leave it out for all games")
+    seed = argument(Annotated[int, Range(0)], seed, "seed")
+    minutes = argument(Annotated[float, Range(above=0)] | None, minutes, "minutes")
     agent, chosen = as_agent(agent), find_protocol(protocol)
     chosen = replace(chosen, stuck=agent.guarded(chosen.stuck))
     wanted = _number_of_games(chosen, episodes, starts)
@@ -133,7 +133,8 @@ def _number_of_games(protocol: Protocol, episodes: int | None, starts: StartStat
         raise ColobusError(f"protocol {protocol.name!r} {need}; only 'human' takes starts")
     if episodes is None:
         return starts.count if starts else protocol.episodes
-    if episodes < 1 or episodes != int(episodes):
+    is_number = isinstance(episodes, int | float | np.integer)
+    if not (is_number and episodes >= 1 and episodes % 1 == 0):  # of infinity the rest is nan
         raise ColobusError(
             f"episodes {episodes}: must be a whole number, at least 1; leave it out for the default"
         )

@@ -88,7 +88,7 @@ def find_protocol(name: str) -> Protocol:
         ColobusError: if there is none; the message has the known names.
     """
     if name not in PROTOCOLS:
-        raise ColobusError(f"unknown protocol {name!r}: {nearest(name, PROTOCOLS)}")
+        raise ColobusError(f"unknown protocol {name!r}: {nearest(str(name), PROTOCOLS)}")
     return PROTOCOLS[name]
 
 

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 
 from colobus.core.arrays import apart
+from colobus.core.fields import Range, argument
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bytes, Frames, Ints
 from colobus.envs.ale import AleGame
@@ -218,6 +219,7 @@ def record(
             written, or the environment has no pictures.
     """
     agent, out = as_agent(agent), Path(out)
+    seed = argument(Annotated[int, Range(0)], seed, "seed")
     form = format_of(out, seconds)
     screen = make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
     player = Player(agent, screen, generator(seed, "film actions"), policy, stuck)
