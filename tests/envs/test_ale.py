@@ -57,6 +57,7 @@ PLAYED: list[tuple[GameSettings, int, int, dict[str, int]]] = [
     (replace(BREAKOUT, sticky=0.25), 99, 600, {"over": 1}),
     (CUT_OFF, 7, 320, {"truncated": 10}),
     (replace(CUT_OFF, sticky=0.25), 7, 320, {"truncated": 10}),
+    (replace(CUT_OFF, max_frames=117), 7, 320, {"truncated": 10}),  # in the middle of a step
     (replace(CUT_OFF, colour=True), 7, 320, {"truncated": 10}),
 ]
 """Settings, seed, steps, and how often something happens at least."""

@@ -292,18 +292,18 @@ class AleGame:
 
     def _play(self, name: Action, forced: bool, watch: Callable[[Bytes], None] | None) -> AleStep:
         """Play one step."""
-        reward, terminated, truncated = 0, False, False
+        reward, terminated = 0, False
         for left in reversed(range(self._settings.frame_skip)):
             reward += self._ale.act(name)
             self._frames += 1
             if watch:
                 watch(self._ale.getScreenRGB())
             terminated = self._ale.game_over()
-            truncated = self._frames >= self._settings.max_frames and not terminated
-            if left < 2 and not terminated:
-                self._copy_screen(left)
-            if terminated or truncated:
+            if terminated:
                 break
+            if left < 2:
+                self._copy_screen(left)
+        truncated = self._frames >= self._settings.max_frames and not terminated
         self._over = terminated or truncated
         lost = self._ale.lives() < self._lives and not terminated
         self._lives = self._ale.lives()

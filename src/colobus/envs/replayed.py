@@ -8,7 +8,6 @@ from few numbers: the seed, how many frames and resets the emulator has seen sin
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,9 +143,7 @@ class ReplayedGames:
         from colobus.envs.ale import AleGame  # OpenCV: 40 MB that games without a past do not need
 
         self._longest = longest(settings)
-        frames = self._longest * settings.frame_skip  # no part of a step
-        whole = replace(settings, max_frames=frames)
-        self._games = [AleGame(whole, int(seed)) for seed in history.seeds]
+        self._games = [AleGame(settings, int(seed)) for seed in history.seeds]
         first = self._games[0]
         self.actions, self.action_names = first.actions, first.action_names
         self.frame_shape = first.frame_shape
