@@ -25,14 +25,7 @@ from colobus.runs.config import read_config
 from colobus.runs.folder import BESIDE, LOGS, check_new, free_folder, is_run, job_of, slug
 from colobus.runs.folder import OWN as OWN_FILES
 from colobus.runtime.devices import is_gpu
-from colobus.runtime.groups import (
-    ACTIVE,
-    ROUNDING,
-    UNKNOWN,
-    group_processes,
-    places,
-    plan_hosts,
-)
+from colobus.runtime.groups import ACTIVE, ROUNDING, UNKNOWN, group_processes, places, plan_hosts
 from colobus.training.runtimes import RuntimeName, launcher
 from colobus.training.topology import make_graph
 from colobus.training.words import has_checkpoint
