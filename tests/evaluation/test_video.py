@@ -91,12 +91,12 @@ def test_catch_is_drawn(tmp_path: Path, suffix: str, zoom: tuple[int, int]) -> N
 
 @pytest.mark.slow
 def test_a_film_of_several_games_begins_another_when_one_is_over(tmp_path: Path) -> None:
-    """23 steps and 91 pictures a game; the film's time ends the third, after a whole step."""
+    """23 steps and 93 pictures a game; the film ends in the third. All steps are whole ones."""
     settings = GameSettings(game="breakout", max_frames=90)
     film = record(Scripted(settings), tmp_path / "a.gif", seconds=4.0, several=True)
     assert (film.games, film.over) == (3, False)
-    assert film.seconds == pytest.approx((91 + 91 + 1 + 4 * 15) / 60)
-    assert film.steps == 23 + 23 + 15
+    assert film.seconds == pytest.approx((93 + 93 + 1 + 4 * 14) / 60)
+    assert film.steps == 23 + 23 + 14
     agent = Scripted(settings)
     shown: list[Bytes] = []
     game = AleGame(settings, int(game_seeds(1, "film", 1)[0]))

@@ -180,12 +180,16 @@ def test_a_sidecar_whose_hosts_are_lost_goes_to_another(
     from colobus.runtime.ray.remote import NODE, Errands
 
     options: dict[str, Any] = {}
-    actor: Any = SimpleNamespace(remote=lambda: None)
-    actor.options = lambda **own: options.update(own) or actor
+
+    def begin(**own: Any) -> None:
+        options.update(own)
+        raise LookupError  # it is known now what Ray is asked for
+
     nodes = [{"NodeID": name, "Alive": name in alive} for name in "abcd"]
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    monkeypatch.setattr(ray, "remote", lambda _kind: actor)
+    monkeypatch.setattr(ray, "remote", lambda _kind: SimpleNamespace(options=begin))
     context = SimpleNamespace(get_node_id=lambda: "a")
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-    Errands("evaluator", 1.0, print, ["b", "c"])._start()
+    with pytest.raises(LookupError):
+        Errands("evaluator", 1.0, print, ["b", "c"])([], {})
     assert options["label_selector"] == {NODE: asked}
