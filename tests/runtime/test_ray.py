@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 
-from colobus.cli.throughput import trained
 from colobus.experiment.settings import Experiment, ReuseSettings
 from colobus.runtime.groups import Cluster
 from colobus.runtime.threads import Threads
@@ -98,12 +97,3 @@ def test_a_run_on_ray_is_the_same_run_bit_for_bit(experiment: Experiment, cluste
     expected = run_to_the_end(Threads(graph.build()))
     # the learner's own state stays where it lives
     assert_same(run_on_ray(experiment, cluster), expected._replace(algorithm_state={}))
-
-
-def test_a_measured_training_begins_when_processes_have_begun() -> None:
-    """Before, there are the random steps of a run's start, which take no time."""
-    counts, waits = trained(distributed_catch(1), 3.0, Cluster(cpus=0.1), None, lambda _: None)
-    (began, first), (_, last) = counts[0], counts[-1]
-    assert began > 0.0
-    assert last > first
-    assert "learner_waits" in waits
