@@ -87,7 +87,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def given_commit(name: str) -> str:
     """Return the name of a commit as it was given, which the lines have."""
-    return name if commit_of(name) else ""
+    commit_of(name)  # raises if it is none
+    return name
 
 
 def in_turn(

@@ -276,7 +276,8 @@ def taken(flag: str, words: Sequence[str], form: str) -> tuple[str, list[str]]:
     """Return the value of a flag ("" if it is not given), and the words without both.
 
     Raises:
-        ColobusError: if it has none, as of a variable that is not set: that is no run without it.
+        ColobusError: if the flag has an empty value or none, as from a variable that is not set: a
+            run without it would be another one.
     """
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument(flag, dest="value")

@@ -156,7 +156,7 @@ def test_other_kinds_of_film_are_refused(tmp_path: Path, film: Callable[..., Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_seed_that_is_none_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_a_wrong_seed_is_refused_in_a_line(tmp_path: Path) -> None:
     wrong: Any = 1.5
     lines = {-1: "^seed -1: must be at least 0", wrong: "^seed 1.5: must be a whole number"}
     for seed, line in lines.items():

@@ -1,4 +1,4 @@
-"""What `colobus bench` measures on a Ray of its own, which tests that share one would refuse it."""
+"""What `colobus bench` measures on a Ray of its own: not in a file whose tests share one."""
 
 from __future__ import annotations
 

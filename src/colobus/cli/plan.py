@@ -221,21 +221,20 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
 
     # an actor enters the stage "act" twice a step and once
     playing = shape.length * mean("emulate") + (2 * shape.length + 1) * mean("act")
-    both = mean("wait for parameters") + mean("between stages")
-    play = playing + both + mean("wait for room") + mean("load parameters")  # a rollout
+    around = mean("wait for parameters") + mean("between stages")  # in rollouts and rounds
+    play = playing + around + mean("wait for room") + mean("load parameters")  # a rollout
     play *= shape.datapoints / (shape.games * shape.length)
-    learn = both + sum(map(mean, ("learn", "report", "wait for experience", "push")))
+    learn = around + sum(map(mean, ("learn", "report", "wait for experience", "push")))
     for stage, spent in (("emulate", playing), ("learn", mean("learn"))):
         if not spent:
             raise ColobusError(f"--costs: say what {stage} takes, too: add {stage}=1ms or the like")
-    graph = make_graph(experiment, imagined_start(experiment), None)
-    slice_ = 4.0 * parameters_of(graph) / shape.servers  # bytes
+    parameters = parameters_of(make_graph(experiment, imagined_start(experiment), None))
     step, more = (  # seconds of a parameter; said by hand they are those of all of a server's
-        float(np.mean([one[s] for one in costs.servers] or mean(s) * 4.0 / slice_))
+        float(np.mean([one[s] for one in costs.servers] or mean(s) * shape.servers / parameters))
         for s in PER_PARAMETER
     )
     if not shape.topology.remote_servers:  # which step in the learner's process
-        learn += shape.servers * slice_ / 4.0 * step
+        learn += parameters * step
     found = {"play": shape.topology.players / play}
     if hosts.host_cores:
         found["cores"] = nodes * hosts.host_cores / (play + learn)
@@ -243,6 +242,7 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         alone = shape.asynchronous  # each gradient makes a version; else late ones cost nothing
         gradients, batches = (1, 1) if alone else (shape.topology.gradients, learners)
         version = step + (gradients - 1) * more
+        slice_ = 4.0 * parameters / shape.servers  # bytes
         # by host, as `placed` does; what stays on one crosses no link
         workers = Counter(index % nodes for index in range(learners))
         servers = Counter(1 % nodes + index % max(nodes - 1, 1) for index in range(shape.servers))

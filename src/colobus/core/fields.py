@@ -137,9 +137,9 @@ def read(kind: Any, data: Any, name: Name, own: str = "") -> Any:
 
 
 def argument(kind: Any, value: Any, name: str) -> Any:
-    """Do what `read` does for an argument of a function, which may be a number of numpy's.
+    """Check an argument of a function as `read` does.
 
-    What is returned is one of Python's own: JSON, as of an evaluation, takes no others.
+    A number of numpy's becomes one of Python's own, as JSON takes no others.
     """
     return read(kind, getattr(value, "tolist", lambda: value)(), lambda _: name, name)
 
