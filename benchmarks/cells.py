@@ -43,13 +43,6 @@ UNTUNED = ("battle_zone", "double_dunk", "name_this_game", "phoenix")
 ALL_CORES = "--cores all --advantage vtrace"
 GPU = f"--device cuda {ALL_CORES}"
 
-BUDGET = (
-    *("--anneal-share", "1", "--anneal-steps", "1000000", "--lr-end", "0.0001"),
-    *("--gamma-steps", "1500000", "--munchausen-steps", "1500000", "--games", "16"),
-)
-"""What was best of the last search by steps (docs/recipe-search.md): the next default, if it is
-ahead on seeds that chose nothing."""
-
 STICKY = ("--sticky", "0.25", "--no-life-loss-ends", "--noop-max", "0")
 
 Measure = Callable[[Cell, Path, Path], dict[str, Any]]
@@ -113,8 +106,7 @@ def table() -> Iterator[Plan]:
     asked = {"timed": HOUR, "solved": 300.0}
     yield Plan("breakout-time", "breakout", (1,), timed.time_to_score, asked)
 
-    yield from course("ten-minute-games", SIX[::-1], (1, 2, 3), 10)
-    yield from course("budget-games", SIX[::-1], (4, 5, 6), 10, flags=BUDGET)
+    yield from course("budget-games", SIX[::-1], (6,), 10)
     yield from course("hour-games", SIX[::-1], (1,), 60)
     yield from course("sticky-games", SIX[::-1], (1,), 10, protocol="sticky", flags=STICKY)
     yield from course("untuned-games", UNTUNED, (1,), 10)

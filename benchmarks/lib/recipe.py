@@ -111,7 +111,7 @@ def act_with(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
             policy.begin(frames, np.full(games, 100), steps)
         for number in range(rollouts):
             for way, policy in forms.items():
-                policy.load(Pulled(Version(0, number), vector, (), 0))
+                policy.load(Pulled(version := Version(0, number), vector, (version,), 0))
                 clock = [time.thread_time()]
                 for t in range(steps):
                     policy.evaluate(t, None)

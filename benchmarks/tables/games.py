@@ -56,8 +56,7 @@ def reached(found: Found) -> Row:
 TEN, HOUR, OTHERS = "10 minutes", "60 minutes", "untuned"
 
 NOW = {
-    TEN: "ten-minute-games",
-    "10 minutes, rate ends with the run": "budget-games",
+    TEN: "budget-games",
     "10 minutes, sticky": "sticky-games",
     HOUR: "hour-games",
     OTHERS: "untuned-games",
@@ -66,12 +65,14 @@ NOW = {
 
 BEFORE = {
     TEN: "default-games",
+    "10 minutes, until 2026-11-30": "ten-minute-games",
     "10 minutes, shorter returns": "shorter-games",
     "10 minutes, sticky": "default-sticky-games",
     HOUR: "default-hour-games",
     OTHERS: "default-untuned-games",
 }
-"""The same until 2026-11-29, when targets of histograms were too large near 0."""
+"""The same until 2026-11-29, when targets of histograms were too large near 0, and of the next day:
+a rate that does not know its budget, and eight games for each actor."""
 
 
 def of(results: Results, kinds: Mapping[str, str], what: str, game: str) -> list[Found]:

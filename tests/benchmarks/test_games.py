@@ -22,11 +22,10 @@ from helpers.players import add_checkpoint, write_run
 def test_all_games_are_played_once_before_any_is_repeated() -> None:
     kinds = tuple(NOW.values())
     found = [cell for cell in cells.all_cells() if cell.what in kinds]
-    assert len({cell.name for cell in found}) == len(found) == 18 + 18 + 6 + 6 + 4
+    assert len({cell.name for cell in found}) == len(found) == 6 + 6 + 6 + 4
     order = [(cell.what, cell.asked["game"], cell.seed) for cell in found]
-    assert order[:6] == [("ten-minute-games", game, 1) for game in GAMES[::-1]]
-    seeds = [seed for seed in (2, 3, 4, 5, 6) for _ in GAMES]
-    assert [seed for _, _, seed in order[6:]] == seeds + [1] * 16
+    assert order[:6] == [("budget-games", game, 6) for game in GAMES[::-1]]
+    assert [seed for _, _, seed in order[6:]] == [1] * 16
     sticky = next(cell.asked for cell in found if cell.what == "sticky-games")
     assert (sticky["protocol"], sticky["minutes"], sticky["early"]) == ("sticky", 10, None)
     assert not set(UNTUNED) & set(GAMES)

@@ -59,23 +59,29 @@ def for_any_game(pong: Experiment) -> Experiment:
     return replace(pong, algorithm=algorithm, replay=buffer, stop=StopRule(steps=2_500_000))
 
 
-GENERAL = for_any_game(
-    replace(
-        DQN_PONG,
-        games=GameSettings(life_loss_ends=True, downscale="maximum"),
-        network=NetworkSettings(torso="pooled"),
-        algorithm=replace(
-            SMALL_DQN,
-            values="histograms",
-            duelling=True,
-            munchausen_end=0.9,
-            gamma=0.98,
-            gamma_end=0.996,
-            hold_after=2_000,
-        ),
-        optimizer=OptimizerSettings(average=0.999),
-        replay=replace(DQN_PONG.replay, capacity=50_000),
-    )
+GENERAL = replace(
+    DQN_PONG,
+    games=GameSettings(life_loss_ends=True, downscale="maximum"),
+    network=NetworkSettings(torso="pooled"),
+    algorithm=replace(
+        SMALL_DQN,
+        values="histograms",
+        duelling=True,
+        munchausen_end=0.9,
+        munchausen_steps=1_500_000,
+        gamma=0.98,
+        gamma_end=0.996,
+        gamma_steps=1_500_000,
+        epsilon_steps=100_000,
+        hold_after=2_000,
+        lr_end=1e-4,
+        anneal_steps=1_000_000,
+        anneal_share=1.0,
+    ),
+    optimizer=OptimizerSettings(average=0.999),
+    shape=replace(DQN_PONG.shape, games=16),
+    replay=replace(DQN_PONG.replay, capacity=50_000),
+    stop=StopRule(steps=2_500_000),
 )
 """The recipe of a game without a preset (docs/recipe.md)."""
 
