@@ -19,6 +19,7 @@ import colobus
 file, folder = sys.argv[1:]
 session = onnxruntime.InferenceSession(file)
 first, *others = session.get_inputs()  # observations, and the state of a recurrent agent
+kind = np.uint8 if first.type == "tensor(uint8)" else np.float32
 about = json.loads(session.get_modelmeta().custom_metadata_map["colobus"])
 print(about["game"], about["actions"])
 
@@ -29,7 +30,7 @@ for seed in range(1, 21):
     state = {other.name: np.zeros((1, other.shape[1]), np.float32) for other in others}
     score, over = 0.0, False
     while not over:
-        stack = observation.reshape(1, *first.shape[1:])
+        stack = observation.reshape(1, *first.shape[1:]).astype(kind)
         values, *after = session.run(None, {first.name: stack} | state)  # float32[1, A]
         state = dict(zip(state, after, strict=True))
         observation, reward, terminated, truncated, info = env.step(values[0].argmax())

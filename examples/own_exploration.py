@@ -7,12 +7,13 @@ import torch
 
 import colobus
 from colobus.algorithms.exploration import Explored
+from colobus.ops.losses import FORBIDDEN
 
 MIX = 0.1  # share of random actions
 
 
 class Mixed:
-    """Draws from (1 - MIX) pi + MIX / A."""
+    """Draws from (1 - MIX) pi + MIX / A, with A the number of the actions that are allowed."""
 
     def begin(self, net, length, steps, random):
         """Keep the generator of the rollout."""
@@ -28,7 +29,8 @@ class Mixed:
         return Explored(played.log(), independent=np.ones(len(actions), dtype=np.bool_))
 
     def _mixed(self, scores):
-        return (1 - MIX) * scores.softmax(dim=-1) + MIX / scores.shape[-1]
+        allowed = (scores > FORBIDDEN).float()
+        return (1 - MIX) * scores.softmax(dim=-1) + MIX * allowed / allowed.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True)

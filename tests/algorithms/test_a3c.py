@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from colobus.algorithms.a3c import A3C
+from colobus.algorithms.api import Ends
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
+from colobus.core.errors import ColobusError
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory, stand_in
 from helpers.outputs import Given, assert_same_bits
@@ -208,3 +210,22 @@ def test_acting_gives_the_logits_and_passes_the_state_through(algorithm: Any) ->
         assert after is state
     shapes = {name: head(torch.zeros(1, 5)).shape for name, head in algorithm.heads(6, 5).items()}
     assert shapes == {"policy": (1, 6), "value": (1, 1)}
+
+
+@pytest.mark.parametrize("jumps", [{"lr_jumps": "9:0.1"}, {"entropy_jumps": "9:0.1"}])
+def test_jumps_are_at_steps_that_no_share_stretches(jumps: dict[str, Any]) -> None:
+    A3C(**jumps).check(64)
+    with pytest.raises(ColobusError, match=r"-jumps 9:0\.1 with --anneal-share 0\.5: jumps are"):
+        A3C(anneal_share=0.5, **jumps).check(64)
+
+
+def test_a_learning_rate_may_be_constant() -> None:
+    class Constant(A3C):
+        @property
+        def ends(self) -> Ends:
+            return {**super().ends, "learning_rate": (self.lr, None)}
+
+    algorithm = Constant(lr=0.25)
+    state = algorithm.start()
+    algorithm.after(state, {}, 10**9)
+    assert float(state["learning_rate"]) == 0.25

@@ -252,7 +252,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         *("suite pong --preset ", "train catch --on ray --address ", "train catch --name "),
         *("train catch --algorithm ", "train catch --track=", "train catch --cores="),
         *("train catch --place ", "train catch --act-device=", "slurm catch --partition "),
-        *("slurm catch --account=", "report runs --protocol "),
+        *("slurm catch --account=", "report runs --protocol ", "train catch --own-torso="),
+        *("train catch --own-heads ", "train catch --observe="),
     ],
 )
 def test_an_empty_name_is_refused_and_not_as_if_left_out(

@@ -168,6 +168,9 @@ def test_without_a_checkpoint_half_way_it_says_so(folder: Path) -> None:
     (folder / "checkpoints" / "00000003.json").unlink()
     said = printed("record", folder, "--milestones", "--seconds", 1)
     assert "no complete checkpoint is near half way" in said
+    checkpoint = next((folder / "checkpoints").glob("*.safetensors"))
+    said = refused("record", checkpoint, "--milestones")
+    assert f"--milestones with {checkpoint}: takes a run, with its checkpoints" in said
     assert size(folder / "videos" / "milestones.mp4") == (2 * 360 + 6, 514)
 
 

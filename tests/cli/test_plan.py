@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from colobus.cli.costs import FACTORS, alone, calls_of
-from colobus.cli.plan import plan, tried
+from colobus.cli.plan import bounds_of, plan, tried
 from colobus.experiment.check import check
 from colobus.experiment.presets import PRESETS
 from colobus.runtime.groups import Hosts
@@ -323,3 +323,45 @@ def test_costs_are_measured_for_a_plan(tmp_path: Path) -> None:
         assert {"byte", "stored", "carried"} <= one.keys()
     assert all(one["step"] > 0.0 for one in costs.servers)
     assert planned("--nodes", 2, "--costs", file, "--no-changes")["steps"][1] > 0.0
+
+
+@pytest.mark.parametrize("repetition", [-1, 10**9, 0.5])
+def test_repetitions_are_counted_from_0_on(repetition: int, file: Path) -> None:
+    points = [point | {"repetition": repetition} for point in costs_of()["points"]]
+    file.write_text(json.dumps(costs_of() | {"points": points}))
+    said = refused("plan", "dba3c-catch", "--costs", file)
+    assert f"--costs {file}: 'repetition' must be counted from 0 on; measure it: " in said
+
+
+def test_each_minibatch_is_a_step_of_the_servers_beside_a_learner() -> None:
+    """Catch has 3 epochs of 2 minibatches over 512 steps, so six steps of 100 ms a round."""
+    costs = ("--costs", "learn=1ms,emulate=1us,step=100ms", "--no-changes")
+    found = told("plan", "catch", *costs)
+    assert found["bounds"]["learners' rounds"] == pytest.approx(512 / 0.601, rel=0.01)
+    assert found["steps"][0] == pytest.approx(512 / 0.601, rel=0.05)
+
+
+@pytest.mark.slow
+def test_trajectories_of_actors_elsewhere_cross_the_link_of_the_learner() -> None:
+    """Each has 128 frames of 42 x 42 a game, and the 4 of the stack before; one host is its own."""
+    words = ("--actors", 16, "--games", 2, "--width", 16, "--nodes", 16, "--link", "10MB")
+    found = told("plan", "pong", *words, "--no-changes", "--costs", "emulate=2ms,learn=1ms")
+    step = 42 * 42 * 132 / 128 * 15 / 16
+    assert found["bounds"]["the learner's link"] == pytest.approx(10e6 / step, rel=0.001)
+    assert found["bound_by"] == "the learner's link"
+    # an actor sends before it plays on, and the one beside the learner crosses no link
+    assert 0.6 < found["steps"][0] / found["bounds"]["the learner's link"] < 1.1
+
+
+def test_loading_parameters_costs_what_it_costs_so_many_games() -> None:
+    def point(games: int, load: float) -> dict[str, Any]:
+        stages = {"learn": 0.02, "act": 1e-4, "emulate": 2e-4, "load parameters": load * games / 8}
+        sizes = {"repetition": 0, "games": games, "datapoints": 9 * games}
+        return sizes | {"stages": {name: [seconds] * 2 for name, seconds in stages.items()}}
+
+    found = []
+    for load in (0.0, 1e-3):
+        points = tuple(point(games, load) for games in (4, 8, 16))
+        costs = Costs(**costs_of() | {"points": points, "servers": (), "calls": ()})
+        found.append(bounds_of(CATCH, costs, Hosts(hosts=2))["play"])
+    assert found[0] / found[1] == pytest.approx(4.7 / 3.7)

@@ -142,3 +142,8 @@ def test_a_file_that_cannot_be_written_is_named(
         write_whole(tmp_path / "report.html", b"x")
     assert error.value.filename == str(tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_refused_before_the_work_that_fills_the_file(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError), whole_file(tmp_path):
+        raise AssertionError

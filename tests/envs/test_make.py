@@ -13,12 +13,12 @@ from colobus.envs import make
 from colobus.envs.api import GameSettings, Step
 from colobus.envs.make import (
     action_names,
+    environment_of,
     frame_shape,
     is_atari,
     known_games,
     make_games,
     parse_game,
-    planes,
 )
 from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.protocols import PROTOCOLS
@@ -65,7 +65,7 @@ def test_a_line_in_the_table_is_a_game(coin: GameSettings) -> None:
     assert is_atari("pong")
     games = make_games(coin, np.arange(1, 4))
     assert games.reset().shape == (3, *frame_shape(coin))
-    assert (games.action_names, planes(coin)) == (action_names(coin), 1)
+    assert (games.action_names, environment_of(coin).planes) == (action_names(coin), 1)
     check(make_experiment(coin, stack=1))
 
 

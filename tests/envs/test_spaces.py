@@ -15,7 +15,7 @@ from colobus.core.functions import name_of
 from colobus.envs.actions import MOST_SINGLE, actions_of
 from colobus.envs.api import GameSettings
 from colobus.envs.gym import GymGames
-from colobus.envs.make import action_names, frame_shape, is_atari, is_gym, is_vector, planes
+from colobus.envs.make import action_names, environment_of, frame_shape, is_atari, is_gym, is_vector
 from colobus.envs.playing import make_env
 from colobus.envs.single import fit
 from colobus.envs.spaces import fit_of
@@ -260,7 +260,7 @@ def test_a_picture_and_a_direction_are_played() -> None:
         "picture"
     )
     assert (is_gym(name), is_atari(name), is_vector(settings)) == (True, False, False)
-    assert (frame_shape(settings), planes(settings)) == ((49, 6), 7)
+    assert (frame_shape(settings), environment_of(settings).planes) == ((49, 6), 7)
     assert action_names(settings) == ("0", "1", "2")
     env, played = gym_toys.grid(), make_env(settings, 1)
     games = GymGames(settings, np.array([11, 12]))

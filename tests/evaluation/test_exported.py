@@ -230,6 +230,23 @@ def test_an_exported_folder_can_be_exported_again(run: Path) -> None:
         assert (second / name).read_bytes() == (first / name).read_bytes()
 
 
+def test_rounded_weights_stay_rounded_and_the_card_says_so(run: Path) -> None:
+    first, second = run.with_name("first"), run.with_name("second")
+    export_folder(load(run), run, first, "int8", protocol=None, film_seconds=0)
+    export_folder(load(first), first, second, protocol=None, film_seconds=0)
+    for name in ("model.safetensors", "README.md"):
+        assert (second / name).read_bytes() == (first / name).read_bytes()
+
+
+def test_the_card_says_with_which_weights_the_run_began(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    config["about"]["from"] = "beginning with the weights of runs/a after 9,000 steps"
+    (run / "config.json").write_text(json.dumps(config))
+    export_folder(load(run), run, run.with_name("out"), protocol=None, film_seconds=0)
+    card = (run.with_name("out") / "README.md").read_text()
+    assert ", beginning with the weights of runs/a after 9,000 steps." in card
+
+
 def stop(_what: str) -> Callable[[float, float], None]:
     def tell(_done: float, _all: float) -> None:
         raise KeyboardInterrupt

@@ -80,6 +80,14 @@ def test_statistics() -> None:
     assert math.isnan(one.standard_error)
     assert one.lines()[0].endswith(": mean 4.00")
     assert all(math.isnan(quartile) for quartile in one.quartiles)
+    of_two: dict[str, Any] = {
+        "settings": GameSettings(game="catch-pair"),
+        "action_names": ("LEFT", "RIGHT"),
+    }
+    pairs = [PlayedGame(score, 7, False) for score in (1.0, 1.0, 0.0, 0.0, 1.0, 1.0)]
+    error = evaluation(pairs, **of_two).standard_error  # of three games, whose agents score alike
+    assert error == pytest.approx(np.std([1.0, 0.0, 1.0], ddof=1) / np.sqrt(3))
+    assert evaluation(pairs[:2], **of_two).lines()[0].endswith(": mean 1.00")
     two = evaluation([PlayedGame(4.0, 7, False), PlayedGame(8.0, 7, False)])
     assert two.quartiles == (5.0, 7.0)
     assert (two.as_dict()["lower_quartile"], one.as_dict()["upper_quartile"]) == (5.0, None)

@@ -54,7 +54,7 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
     assert worker.do_next()
     assert told(results) == [("evaluation", 8, 2), ("film", 8, 2)]
     score, film = results
-    info = json.loads((run / "eval" / "800-dba3c-50-greedy-seed1.json").read_text())
+    info = json.loads((run / "eval" / "800-dba3c-50-greedy-seed0.json").read_text())
     wanted = {"steps": 800, "version": 8, "seconds": 4.0, "width": 16, "episodes": 50}
     assert {name: info[name] for name in wanted} == wanted
     assert (info["policy"], len(info["scores"])) == ("greedy", 50)
@@ -68,7 +68,7 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
         "games": 50,
         "asked": 50,
         "skipped": 2,
-        "file": str(run / "eval" / "800-dba3c-50-greedy-seed1.json"),
+        "file": str(run / "eval" / "800-dba3c-50-greedy-seed0.json"),
     }
     assert -1 < score["mean"] < 1
     assert film["file"] == str(run / "videos" / "800.mp4")
@@ -76,7 +76,7 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
     assert film["games"] == 2
     assert len(decoded(film["file"])[0]) == 12
     files = [path.name for folder in ("eval", "videos") for path in (run / folder).iterdir()]
-    assert files == ["800-dba3c-50-greedy-seed1.json", "800.mp4"]
+    assert files == ["800-dba3c-50-greedy-seed0.json", "800.mp4"]
 
 
 def test_a_checkpoint_that_comes_together_with_the_newest_is_counted(

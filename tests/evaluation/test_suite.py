@@ -432,3 +432,14 @@ def test_the_table_of_a_made_up_ledger(tmp_path: Path, no_training: None) -> Non
     assert data["games"][1]["passed"] == {"random": 12.0, "human": 3661.0}
     assert data["mean_human_normalised"] == pytest.approx(50.0)
     assert [one["game"] for one in data["runs"]] == ["breakout", "pong"]
+
+
+@pytest.mark.slow
+def test_what_is_written_may_differ_when_a_suite_goes_on(
+    tmp_path: Path, trained: list[tuple[str, bool]]
+) -> None:
+    words = ["train", "catch", "--steps", 1_000, "--no-tensorboard", "--out", tmp_path, "--seeds"]
+    printed(*words, 2)
+    printed(*words, 3, "--keep-checkpoints", 0)
+    assert trained == [(f"catch-{seed}", False) for seed in (1, 2, 3)]
+    assert "was begun with other settings" in refused(*words, 3, "--gamma", 0.5)

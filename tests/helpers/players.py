@@ -22,7 +22,7 @@ from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes, Floats, Ints, Version
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings, rom_of
-from colobus.envs.make import action_names, frame_shape, masks, planes
+from colobus.envs.make import action_names, environment_of, frame_shape
 from colobus.evaluation.agent import Agent, PolicyName
 from colobus.evaluation.protocols import PlayedGame
 from colobus.experiment.settings import Experiment
@@ -87,7 +87,10 @@ def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         heads = partial(experiment.algorithm.heads, actions)
-        extra: Any = {"planes": planes(settings), "masks": masks(settings)}
+        extra: Any = {
+            "planes": environment_of(settings).planes,
+            "masks": environment_of(settings).masks,
+        }
         net = Network(experiment.network, shape, heads, statistics, "float32", **extra)
     tensors = {f"parameter/{k}": p.detach().clone().contiguous() for k, p in net.named_parameters()}
     head = f"parameter/heads.{experiment.algorithm.acting_heads[0]}."

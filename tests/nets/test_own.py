@@ -103,6 +103,46 @@ def too_few(own: dict[str, Head], width: int) -> dict[str, Head]:
     return {"policy": own["policy"]}
 
 
+def without_start(own: dict[str, Head], width: int) -> dict[str, Head]:
+    class Drawn(Head):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(width, 3)
+            nn.init.constant_(self.layer.weight, 0.5)
+
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.layer(hidden)
+            return found
+
+    return own | {"policy": Drawn()}
+
+
+def test_a_head_without_start_keeps_the_weights_that_it_was_made_with() -> None:
+    weights = dict(make_net(settings(own_heads=without_start)).named_parameters())
+    assert bool((weights["heads.policy.layer.weight"] == 0.5).all())
+
+
+def of_another_width(own: dict[str, Head], width: int) -> dict[str, Head]:
+    return own | {"policy": Linear(width + 1, 3)}
+
+
+class Viewed(nn.Module):
+    """Flattens with view, which only fits the memory of the first call of torch's own."""
+
+    def __init__(self, stack: int, width: int) -> None:
+        super().__init__()
+        self.filters, self.dense = nn.Conv2d(stack, 4, 3), nn.Linear(4 * 8 * 3, width)
+
+    def forward(self, stacks: torch.Tensor) -> torch.Tensor:
+        x = self.filters(stacks)
+        found: torch.Tensor = self.dense(x.view(len(x), -1))
+        return found
+
+
+def viewed(settings: NetworkSettings, frame_shape: tuple[int, int], planes: int) -> nn.Module:
+    return Viewed(settings.stack, settings.width)
+
+
 def other_actions(own: dict[str, Head], width: int) -> dict[str, Head]:
     return own | {"policy": Linear(width, 4)}
 
@@ -112,10 +152,12 @@ def other_actions(own: dict[str, Head], width: int) -> dict[str, Head]:
     [
         ({"own_torso": with_statistics}, "^--own-torso .*: keeps statistics while it learns"),
         ({"own_torso": that_fails}, "^--own-torso .*: cannot take 2 stacks"),
+        ({"own_torso": viewed}, "^--own-torso .*: cannot take 2 stacks .*: view size is not"),
         ({"own_torso": wide}, r"for 2 stacks of 3 frames \(10, 5\) is \[2, 5\], must be"),
         ({"own_torso": no_module}, "returned int, no torch module"),
         ({"own_heads": too_few}, r"returned \['policy'\], must be .* names \['policy', 'value'\]"),
         ({"own_heads": no_module}, "returned int, must be a dictionary"),
+        ({"own_heads": of_another_width}, "'policy' cannot take 2 samples of 16: mat1 and mat2"),
         ({"own_heads": other_actions}, r"output of 'policy' is \[2, 4\] for 2 samples, must"),
     ],
 )

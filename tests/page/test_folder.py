@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from colobus.core.errors import ColobusError
 from colobus.core.timing import bounding_stage
+from colobus.page.view import group_id, run_id
 from colobus.runs.folder import slug
 from colobus.runs.listing import (
     Runs,
@@ -157,6 +159,8 @@ def test_films_are_plain_files_with_steps_in_their_names(tmp_path: Path) -> None
         (9000, "film.mp4"),
     ]
     evaluate(path, 7000, [1.0, 3.0], protocol="training")  # of the best checkpoint
+    os.utime(path / "film.mp4", (2e9, 2e9))
+    os.utime(evaluate(path, 8000, [1.0, 3.0], protocol="training"), (3e9, 3e9))  # after the film
     (videos / "milestones.gif").write_bytes(b"film")
     run = read(path)
     assert run.films[-1].steps == 7000
@@ -286,3 +290,34 @@ def test_runs_are_listed_by_their_tags(tmp_path: Path) -> None:
     said = printed("runs", tmp_path, "--tags", "none")
     assert said == f"no run with all of the tags 'none' in {tmp_path}\n"
     assert colobus("runs", tmp_path / "no")[0] == 2
+
+
+def test_a_whole_number_may_stand_for_a_float(tmp_path: Path) -> None:
+    """From Python gradient_clip=1 is written as 1, from the command line as 1.0."""
+    for name, lr in (("a", 1), ("b", 1.0)):
+        make_run(tmp_path / name, rising(5), lr=lr)
+    assert len(grouped([read(tmp_path / name) for name in "ab"])) == 1
+
+
+def test_a_run_that_is_named_by_two_paths_is_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs" / "a", rising(5))
+    (tmp_path / "latest").symlink_to(run)
+    found = Runs([tmp_path / "runs", tmp_path / "runs" / ".." / "runs", tmp_path / "latest"])
+    found.look()
+    assert [one.path for one in found.all] == [run]
+
+
+def test_a_run_of_rare_lines_is_learning_until_it_is_late(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "a", [row(1000, 30.0, 1.0), row(2000, 60.0, 1.0)])
+    (path / "lock").touch()
+    for age, learning in ((40, True), (80, False)):
+        moment = time.time() - age
+        os.utime(path / "metrics.jsonl", (moment, moment))
+        assert read(path).learning == learning
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of folders are text there")
+def test_names_that_are_no_text_have_ids_of_their_own(tmp_path: Path) -> None:
+    names = (b"gr\xf6", b"gr\xfc", b"gr?")
+    runs = [RunFolder(tmp_path / os.fsdecode(name), "x") for name in names]
+    assert len({run_id(run) for run in runs}) == len({group_id(run) for run in runs}) == 3

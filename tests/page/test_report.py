@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import json
 import os
 import re
 import sys
@@ -202,6 +203,14 @@ def test_scores_stand_beside_those_of_dqn_and_a_human(tmp_path: Path) -> None:
         evaluate(make_run(tmp_path / game, rising(9), game=game), 9_000, scores_of)
     found = tables(read_results([tmp_path]))["Beside DQN and a human"]
     assert found == [("breakout", "100 %", "1387 %"), ("pong", "25 %", "112 %")]
+
+
+def test_the_peak_of_a_run_of_which_not_all_lines_are_read(tmp_path: Path) -> None:
+    best = [0.0, 9.0, 9.0, 9.0]
+    rows = [row(1000 * i, 60.0 * i, 1.0, games=99, best=top) for i, top in enumerate(best, 1)]
+    make_run(tmp_path / "catch", [rows[0], *rows[2:]], game="catch")
+    ((_, _, peak, minutes, *_),) = tables(read_results([tmp_path]))["Time to the peak"]
+    assert (peak, minutes) == ("9.00", "3.0")
 
 
 def test_peaks_and_what_was_passed_are_told_in_minutes(tmp_path: Path) -> None:
@@ -511,3 +520,40 @@ def test_a_game_without_an_emulator_has_no_settings_of_one(tmp_path: Path) -> No
 def test_a_mean_of_few_games_says_how_many(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [row(1000 * i, i, 1.0) | {"games": i} for i in range(1, 4)])
     assert read_results([run]).all[0].games == 3
+
+
+def test_of_protocols_of_as_many_runs_that_of_later_checkpoints_counts(tmp_path: Path) -> None:
+    """An evaluator beside a run has seen earlier ones, by another protocol."""
+    run = make_run(tmp_path / "a", rising(9))
+    evaluate(run, 4_000, [9.0, 9.0], protocol="dba3c")
+    evaluate(run, 9_000, [1.0, 3.0], protocol="training")
+    assert read_results([tmp_path]).protocol == "training"
+
+
+def test_runs_of_one_group_that_learned_for_longer_are_told(tmp_path: Path) -> None:
+    for seed, steps in ((1, 5), (2, 9)):
+        make_run(tmp_path / f"pong-{seed}", rising(steps), seed=seed)
+        make_run(tmp_path / f"qbert-{seed}", rising(9), game="qbert", seed=seed)
+    about = str(compose(read_results([tmp_path]))[1][1])
+    assert " learned for different numbers of steps: appo in pong." in about
+
+
+def test_an_agent_that_was_exported_from_a_run_is_no_further_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", rising(9))
+    config = json.loads((run / "config.json").read_text())
+    config["about"]["run"] = "abc"
+    for folder in (run, make_run(tmp_path / "agent"), make_run(tmp_path / "other")):
+        config["about"]["run"] = "def" if folder.name == "other" else "abc"
+        (folder / "config.json").write_text(json.dumps(config))
+        evaluate(folder, 9_000, [1.0, 3.0])
+    assert {one.run.name for one in read_results([tmp_path]).all} == {"run", "other"}
+
+
+def test_the_table_for_computers_has_runs_without_a_score(tmp_path: Path) -> None:
+    evaluate(make_run(tmp_path / "a", rising(9)), 9_000, [1.0, 3.0])
+    make_run(tmp_path / "b", rising(9), seed=2)
+    rows = list(csv.DictReader(io.StringIO(results_csv(read_results([tmp_path])))))
+    assert [(row["run"], row["seed"], row["score"]) for row in rows] == [
+        ("a", "1", "2.0"),
+        ("b", "2", ""),
+    ]

@@ -23,6 +23,7 @@ from colobus.report.statistics import (
     interquartile_mean,
     over_games,
     performance_profile,
+    plus_minus,
     probability_of_improvement,
     profile_band,
     standard_error,
@@ -322,3 +323,18 @@ def test_columns_are_thinned_have_gaps_and_the_speed(tmp_path: Path) -> None:
         "steps_per_second": [None, 50.0, 50.0, 50.0],
         "nothing": [None] * 4,
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "want"),
+    [
+        (0.931, 0.0021, "0.9310 ± 0.0021"),
+        (0.931, 0.02, "0.93 ± 0.02"),
+        (1.0, 0.0, "1.00 ± 0.00"),
+        (250.0, 0.003, "250.0 ± 0.0"),
+        (0.5, 1e-12, "0.50 ± 0.00"),
+        (0.5, None, "0.50"),
+    ],
+)
+def test_a_small_error_has_two_digits(value: float, error: float | None, want: str) -> None:
+    assert plus_minus(value, error) == want

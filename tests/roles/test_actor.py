@@ -267,3 +267,30 @@ def test_the_exploration_is_told_who_explores_and_after_how_many_steps_of_all() 
     first = [(T, 1000 + r * all_actors) for r in range(3)]
     again = [(T, 5000 + r * all_actors) for r in range(2)]
     assert told == [player, *first, player, *again]
+
+
+def test_noise_of_an_exploration_that_failed_is_gone_after_a_restart() -> None:
+    scene = on_catch()
+    scene.play(1)
+    parameter = next(scene.actor.policy.net.parameters())
+    sound = parameter.clone()
+    with torch.no_grad():
+        parameter.add_(1.0)  # what an exploration may do until a rollout ends
+    scene.actor.restart()
+    scene.play(1)
+    assert torch.equal(parameter, sound)
+
+
+def test_an_actor_of_mixed_servers_waits_for_no_version_that_all_have() -> None:
+    scene = Scene(pace=Pace(None, mixed=True), servers=2)
+    scene.play(1)
+    for number, counted in ((0, 0), (0, 0), (1, 1)):  # the first server is ahead from then on
+        server = scene.servers[counted]
+        gradient = torch.ones_like(server.values)
+        version = server.pull().version
+        assert server.push(Gradient(0, version, 0, 1, 1.0, 0.1, gradient)).counted, number
+        sent = scene.play(1)
+        vector = torch.cat([each.values for each in scene.servers])
+        scene.flat.values.copy_(vector)
+        scene.assert_recorded(sent[-1], 0)
+    assert [trajectory.version.number for trajectory in sent] == [0, 1, 2, 2]

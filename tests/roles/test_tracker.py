@@ -479,3 +479,23 @@ def test_a_run_leaves_a_picture_of_its_last_batch(form: Any, tmp_path: Path) -> 
     assert (frames == 255).any(axis=(1, 2, 3)).all()  # the paddle
     assert reconstructions.std() > 1.0
     assert not np.array_equal(frames, reconstructions)
+
+
+def test_games_of_a_new_tracker_are_all_new() -> None:
+    """On Ray a lost one is built anew, and counts from 0."""
+    tracker = make_tracker()
+    tracker.episodes([Episode(0, 0, 1.0, 9)] * 3)
+    tracker.report(update(0, 1))
+    assert [len(tracker.episodes_since(number)[0]) for number in (0, 2, 500)] == [3, 1, 3]
+
+
+@pytest.mark.parametrize("every", [10, None])
+def test_a_run_that_is_stopped_between_two_lines_has_a_last_one(
+    tmp_path: Path, now: list[float], every: int | None
+) -> None:
+    tracker = make_tracker(tmp_path, every=every, steps=500)
+    for number in (1, 2):
+        now[0] += 0.9
+        tracker.report(update(0, number, steps=200))
+    tracker.finish()
+    assert read_lines(tmp_path / "metrics.jsonl")[-1]["steps"] == 900

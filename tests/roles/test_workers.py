@@ -22,7 +22,7 @@ from colobus.roles.parameters.client import RemoteClient
 from colobus.roles.parameters.published import PublishedParameters
 from colobus.roles.parameters.server import Admission, ParameterServer
 from colobus.roles.replay.queue import Fifo, TrajectoryQueue
-from colobus.roles.schedule import Schedule, SharedSchedule
+from colobus.roles.schedule import Schedule, SharedSchedule, annealed
 from colobus.roles.tracker import ResumePoint, StopRule
 from colobus.roles.tracker.score import Exactly, Keeper, Moment, Resume
 from colobus.roles.update_schedule import UpdateSchedule
@@ -200,6 +200,11 @@ def test_schedules_may_end_with_the_budget(
     moved.after(stand_in(SimpleNamespace(fresh=torch.tensor(10))), {})
     rate = float(moved.algorithm_state["learning_rate"])
     assert rate == pytest.approx(1e-2 - 8e-3 * want)
+
+
+def test_without_steps_to_stretch_a_share_does_nothing() -> None:
+    algorithm = replace(ALGORITHM, anneal_share=1.0, anneal_steps=0)
+    assert annealed(algorithm, StopRule(steps=1000), 900, 0.0) == 900
 
 
 def test_budgets_of_runs_that_must_be_alike_follow_no_clock() -> None:

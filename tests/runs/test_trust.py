@@ -199,3 +199,12 @@ def test_code_in_the_folder_of_an_agent_is_not_run(place: Path, inside: tuple[st
     with pytest.raises(ColobusError, match="code from there is not run; if you trust it, move it"):
         find_function(name)
     assert not (place / "ran").exists()
+
+
+def test_a_tag_names_no_code(place: Path) -> None:
+    (place / "beside.py").write_text(CODE)
+    run = colobus.train(
+        "catch", place / "run", steps=500, tags="beside:make", tensorboard=False, progress=False
+    )
+    assert not (place / "state" / "colobus" / "trusted").exists()
+    assert read_config(run.folder).experiment.tracker.tags == "beside:make"

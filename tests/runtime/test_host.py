@@ -293,3 +293,31 @@ def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
     assert "KeyError: 'the key'" in there.failure.details
     (state,) = heartbeat.roles
     assert (state.name, state.steps, state.finished) == ("worker", 3, False)
+
+
+class Shaky:
+    """An active role that fails once, and then ends."""
+
+    name, finished, failed = "shaky", False, False
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+
+    def step(self) -> None:
+        self.clock.steps += 1
+        if not self.failed:
+            self.failed = True
+            raise KeyError("the key")
+        self.finished = True
+
+    def restart(self) -> None:
+        pass
+
+
+def test_a_heartbeat_tells_once_which_roles_were_restarted() -> None:
+    host, told, until = hosting("shaky", Shaky), list[Any](), time.monotonic() + LONG
+    while not told:
+        assert time.monotonic() < until
+        told += host.heartbeat().events
+    assert [(event["event"], event["role"]) for event in told] == [("restarted", "shaky")]
+    assert host.heartbeat().events == ()

@@ -209,5 +209,6 @@ def test_a_machine_that_would_lie_idle_is_named() -> None:
     assert "--cores all" in idle(PRESETS["dba3c-pong"], 64)
     assert "more actors or workers" in idle(PRESETS["dqn-pong"], 16)
     assert "--cores all" in idle(PRESETS["dqn-pong"], 16, gpu=True)
+    assert idle(replace(pong, shape=replace(pong.shape, env_processes=8)), 16) == ""
     own = replace(pong, network=NetworkSettings(own_torso="my_module:torso"))
     assert idle(own, 16)

@@ -17,7 +17,7 @@ from colobus.cli.flags import parse
 from colobus.cli.suite import Flags, suite_of
 from colobus.core.files import locked
 from colobus.runs.config import Config, write_config
-from colobus.runs.folder import held
+from colobus.runs.folder import cannot_write, held
 from colobus.training.run import train
 from conftest import catch
 from helpers.launching import CATCH, colobus, complete, finish, start, wait_until
@@ -49,6 +49,7 @@ def test_what_was_written_before_a_run_began_is_deleted_but_never_a_checkpoint(
         "unbegun": ("metrics.jsonl", "tensorboard/events"),
         "begun": ("metrics.jsonl", "config.json"),
         "learned": ("metrics.jsonl", "checkpoints/00000001.json"),  # somebody deleted config.json
+        "shared": ("metrics.jsonl", "notes.txt", "data/mine"),  # somebody put files there meanwhile
     }.items():
         folder = tmp_path / name
         folder.mkdir()
@@ -61,8 +62,9 @@ def test_what_was_written_before_a_run_began_is_deleted_but_never_a_checkpoint(
     assert left == {
         *("begun/metrics.jsonl", "begun/config.json"),
         *("learned/metrics.jsonl", "learned/checkpoints/00000001.json"),
+        *("shared/notes.txt", "shared/data/mine"),
     }
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "learned"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "learned", "shared"]
 
 
 def test_what_a_process_writes_while_the_folder_is_cleaned_is_deleted_too(
@@ -124,3 +126,15 @@ def test_a_suite_is_not_begun_twice_and_leaves_the_others_run_alone(tmp_path: Pa
         assert code == 2
         assert "the run " in err
         assert (young / "config.json").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_full_disk_offers_a_checkpoint_only_where_there_is_one(
+    there: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    if there:
+        (tmp_path / "checkpoints" / "00000001.json").touch()
+    said = str(cannot_write(tmp_path, OSError(errno.ENOSPC, "No space left on device")))
+    assert ("checkpoint is kept" in said, "--resume " in said) == (there, there)
+    assert ("begin it anew with --resume-or-start --out" in said) != there

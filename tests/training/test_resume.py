@@ -271,3 +271,12 @@ def test_settings_are_compared_within_a_version_only(tmp_path: Path) -> None:
     ):
         check_of(changed)(checkpoint)
     check_of(changed._replace(about=config.about | {"colobus": "0.0.1"}))(checkpoint)
+
+
+def test_a_score_alone_is_no_budget_for_a_share(tmp_path: Path) -> None:
+    """Schedules would fall back to the steps of the run: its learning rate would jump up."""
+    run = tmp_path / "run"
+    printed(*CATCH, "--steps", 2_000, "--anneal-share", 1, "--out", run)
+    said = refused("train", "--resume", run, "--until-score", 0.9)
+    assert "--anneal-share 1: its schedules are a share of --steps or --minutes; give one" in said
+    assert "past its stop rule" in printed("train", "--resume", run, "--no-finish")

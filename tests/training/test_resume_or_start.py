@@ -195,10 +195,33 @@ def test_a_strangers_folder_and_one_that_cannot_be_resumed(run: Path) -> None:
     assert f"--resume-or-start --out {run}" in err
     err = refused("train", "catch", "--out", run)
     assert "or begin that run anew with --resume-or-start" in err
-    (run / "config.json").unlink()
+    (run / "model.safetensors").touch()
+    said = refused("train", "--resume", run)
+    assert f"{run} is an exported agent: begin a run with its weights by --from" in said
+    (run / "model.safetensors").unlink()
     (run / "thesis.tex").touch()
-    assert "the folder is not empty" in refused(*words(run))
-    assert (run / "thesis.tex").exists()
+    for config in ("", '{"model_type": "of another program"}'):
+        (run / "config.json").write_text(config) if config else (run / "config.json").unlink()
+        said = refused(*words(run))
+        assert "the folder is not empty; name a new one\n" in said
+        assert (run / "thesis.tex").exists()
+
+
+def test_the_working_folder_cannot_be_set_aside(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_checkpoints(run)
+    monkeypatch.chdir(run)
+    said = refused(*words(Path()))
+    assert "--out .: cannot be set aside from inside; name another folder" in said
+
+
+def test_the_same_call_with_cores_goes_on_from_settings_too(tmp_path: Path) -> None:
+    """--cores has chosen actors that the given settings do not have."""
+    experiment = colobus.preset("dba3c-catch", steps=2_000)
+    costs = colobus.Hosts(costs="learn=1ms,act=1ms,emulate=1ms")
+    more: dict[str, Any] = {"cores": 4, "cluster": costs, "resume_or_start": True, **QUIET}
+    first = colobus.train(experiment, tmp_path / "run", **more)
+    again = colobus.train(experiment, tmp_path / "run", **more)
+    assert (again.folder, again.steps) == (first.folder, first.steps)
 
 
 def test_from_python_with_and_without_a_folder(
@@ -255,7 +278,8 @@ def test_a_checkpoint_that_the_disk_does_not_give_now_is_no_reason_to_begin_anew
     for path in (run / "checkpoints").glob("*.json"):
         path.unlink()
         path.mkdir()
-    assert "no complete checkpoint in " in refused(*words(run))
+    code, _, err = command(*words(run))
+    assert (code, "no complete checkpoint in " in err) == (1, True)
     assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
 
 

@@ -364,12 +364,12 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
         "the recorder",
     ]
     for line, rest in zip(lines, ("--no-record", "--no-evaluate"), strict=True):
-        assert "there was no checkpoint before the end of the run" in line
+        assert "it was not done with a checkpoint before the end of the run" in line
         assert line.endswith(f"colobus follow {tmp_path} --once {rest}")
     with never_done(), SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), print) as sidecars:
         pass
     (line,) = sidecars.idle()
-    assert "it was not done with one before the end of the run" in line
+    assert "it was not done with a checkpoint before the end of the run" in line
     results: list[Any] = []
     with SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), results.append) as sidecars:
         wait_until(lambda: bool(results))
@@ -420,7 +420,7 @@ def test_the_evaluated_score_ends_the_run(tmp_path: Path) -> None:
     result = train(experiment(stop, evaluator=True), tmp_path / "run", log=lambda line: None)
     assert result.status.evaluated is not None
     assert result.status.evaluated >= -1.0
-    files = list((tmp_path / "run" / "eval").glob("*-dba3c-50-greedy-seed1.json"))
+    files = list((tmp_path / "run" / "eval").glob("*-dba3c-50-greedy-seed0.json"))
     about = [json.loads(path.read_text()) for path in files]
     assert result.status.evaluated in [one["mean"] for one in about]
     assert {one["episodes"] for one in about} == {50}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -140,6 +141,18 @@ def test_a_run_and_its_resumption_are_one_tracked_run(client: Client) -> None:
     assert [one[again] for one in client.begun[1:]] == [kept, kept]
 
 
+def test_a_film_that_was_made_anew_is_sent_again(client: Client) -> None:
+    run = Path("run")
+    run.mkdir()
+    for made in (10**18, 2 * 10**18, 2 * 10**18):
+        tracked = Tracked(client.__name__, colobus.preset("catch"), run, print)
+        tracked.update(Status(steps=7, seconds=1.0))
+        (run / "film.mp4").write_bytes(b"film")
+        os.utime(run / "film.mp4", ns=(made, made))
+        tracked.close()
+    assert client.films == ["run/film.mp4"] * 2
+
+
 def test_evaluations_have_the_name_that_they_have_in_tensorboard(client: Client) -> None:
     Path("run").mkdir()
     tracked = Tracked(client.__name__, colobus.preset("catch"), Path("run"), print)
@@ -158,6 +171,7 @@ def test_a_tracker_that_fails_costs_one_line(client: Client, broken: str) -> Non
     assert result.steps >= 20_000
     said = [line for line in lines if line.startswith("--track")]
     (why,) = said
+    assert client.ended == (broken == "log")  # for the next run of this process
     assert re.fullmatch(rf"--track {name}: ConnectionError: no server; the run goes on", why)
 
 

@@ -122,17 +122,28 @@ def test_heads_whose_outputs_mean_something_else_are_new(
         "steps": 200,
         "minimum": 100,
         "capacity": 1_000,
-        "random_steps": 0,
         "games": 2,
     }
     steps |= {"values": "histograms", "returns": "q_lambda", "length": 8}
     more = QUIET | steps | {"width": 8, "actors": 1, "windows": 4}
-    first = colobus.train("dqn-catch", tmp_path / "first", **more)
+    first = colobus.train("dqn-catch", tmp_path / "first", random_steps=0, **more)
     for own, new in (({}, ""), (other, "; new: heads.q.advantage.weight, heads.q.advantage.bias")):
         run = colobus.train(
             "dqn-catch", tmp_path / f"then{new[:5]}", from_run=first.folder, **more | own
         )
         assert read_config(run.folder).about["from"].partition(" steps")[2] == new
+
+
+def test_heads_of_each_agent_are_new_where_those_of_one_would_be(tmp_path: Path) -> None:
+    more = QUIET | {"policies": "separate", "steps": 300, "width": 8, "games": 2, "length": 16}
+    more |= {"minibatch": 64}
+    first = colobus.train("catch-pair", tmp_path / "first", values="quantiles", **more)
+    then: dict[str, Any] = {"from_run": first.folder, "values": "histograms"}
+    run = colobus.train("catch-pair", tmp_path / "then", **then, **more)
+    new = read_config(run.folder).about["from"].partition("; new: ")[2].split(", ")
+    assert new == [
+        f"heads.value.of_agent.{agent}.{name}" for agent in (0, 1) for name in ("weight", "bias")
+    ]
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
@@ -151,9 +162,9 @@ def test_exported_folders_and_single_checkpoints(
 
 def test_atari_actions_of_the_same_number_may_be_others(tmp_path: Path) -> None:
     """Demon Attack has the actions of Pong, Qbert as many others, Breakout fewer."""
-    small: dict[str, Any] = {"steps": 1, "random_steps": 64, "actors": 1} | QUIET
+    small: dict[str, Any] = {"steps": 1, "actors": 1} | QUIET
     lines: list[str] = []
-    colobus.train("ppo-pong", tmp_path / "pong", precision="float32", **small)
+    colobus.train("ppo-pong", tmp_path / "pong", precision="float32", random_steps=64, **small)
     for game, new in (("demon_attack", ""), ("qbert", "policy"), ("breakout", "policy")):
         more = small | {"log": lines.append}
         run = tmp_path / game
@@ -197,3 +208,12 @@ def test_what_does_not_fit_is_one_line(source: Path, tmp_path: Path) -> None:
     ):
         assert said in refused("train", *more)
     assert not run.exists()
+
+
+def test_random_steps_that_nobody_would_play_are_refused(source: Path, tmp_path: Path) -> None:
+    said = refused("train", "catch", "--from", source, "--random-steps", 5_000)
+    assert "--random-steps 5000: has an effect only without --from" in said
+    more = QUIET | {"from_run": source, "random_steps": 5_000}
+    with pytest.raises(ColobusError, match="--random-steps 5000: has an effect only without"):
+        colobus.train(make_env=gym_toys.Walk, out=tmp_path / "run", **more)
+    assert not (tmp_path / "run").exists()

@@ -82,9 +82,14 @@ class A3C(Algorithm):
         }
 
     def check(self, batch: int) -> None:
-        """Raise ColobusError for jumps that cannot be read."""
+        """Raise ColobusError for jumps that cannot be read, or would be stretched."""
         super().check(batch)
         for name, jumps in (("lr", self.lr_jumps), ("entropy", self.entropy_jumps)):
+            if jumps and self.anneal_share:
+                raise ColobusError(
+                    f"--{name}-jumps {jumps} with --anneal-share {self.anneal_share:g}: jumps are "
+                    "at steps of play, which the share would stretch; leave one of them out"
+                )
             try:
                 jumps_of(jumps)
             except ColobusError as error:

@@ -68,7 +68,8 @@ class ActionValues(Algorithm):
     have an end."""
     anneal_share: Annotated[float, SHARE] = 0.0
     """Share of the run's --steps or --minutes after which anneal_steps are over, however many steps
-    that takes; what changes faster or slower does so alike (0, or neither: steps of play)."""
+    that takes; what changes faster or slower does so alike, but for epsilon (0, or neither: steps
+    of play)."""
 
     acting_heads: ClassVar[tuple[str, ...]] = ("q",)
     acting_policy: ClassVar[ActingPolicy] = "epsilon"

@@ -192,7 +192,7 @@ class Algorithm(ABC):
         return {
             name: torch.tensor(start, dtype=torch.float64)
             for name, (start, end) in self.ends.items()
-            if end is not None
+            if end is not None or name == LEARNING_RATE
         }
 
     def now(self, algorithm_state: AlgorithmState, name: str) -> float:

@@ -45,7 +45,7 @@ from colobus.runs.folder import find_files
 from colobus.runtime.devices import Devices, is_gpu
 from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import usable_cores
-from colobus.training.warm import with_network
+from colobus.training.warm import check_from, with_network
 
 SHORT = (
     *("name", "env", "seed", "seeds", "deterministic", "steps", "minutes", "until_score", "cores"),
@@ -153,6 +153,7 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
         on, cluster = getattr(flags, "on", ""), getattr(flags, "cluster", Cluster())
         on_ray, workers = on == "ray", experiment.shape.workers
         here = on == "threads" or (on_ray and not cluster.joined and command != "slurm")
+        here |= command == "show" and flags.cores == "all" and not cluster.joined
         nodes = command in ("slurm", "plan") and flags.cores != "all"  # nobody knows theirs here
         cores = cores_of(flags.cores, 10**6 if nodes else usable_cores(), workers, not here)
         gpu = is_gpu(devices.act_device or devices.device) and not on_ray  # there: on CPUs
@@ -160,6 +161,8 @@ def resolve(kind: type[F], command: str, args: Sequence[str], default_game: str 
         if workers and on in ("ray", "") and hasattr(flags, "cluster"):  # "": it is only shown
             flags = cast("Any", flags)
             flags = dataclasses.replace(flags, cluster=with_cpus(cluster, cores))
+    if theirs:
+        check_from(experiment, base)
     check_effect(experiment, base)
     check(experiment)
     return Wanted(flags, experiment, base, note, "-".join(filter(None, (first, env))) or name)

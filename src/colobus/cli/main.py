@@ -84,7 +84,7 @@ HELPS = {"-h", "--help", "--help-all", "help"}
 
 NAMING = ["--resume", "--from", "--out", "--checkpoint", "--hub", "--csv", "--env", "--preset"]
 NAMING += ["--algorithm", "--address", "--name", "--track", "--cores", "--place", "--act-device"]
-NAMING += ["--partition", "--account", "--protocol"]
+NAMING += ["--partition", "--account", "--protocol", "--own-torso", "--own-heads", "--observe"]
 """Flags that would have no effect if their value was empty."""
 
 
@@ -115,10 +115,11 @@ def main() -> NoReturn:
     with such a thread alive the process leaves at once.
     """
     _open_output()
-    Interrupts().__enter__()  # for as long as the process lives
+    interrupts = Interrupts().__enter__()  # for as long as the process lives
     if "--json" in sys.argv and HELPS.isdisjoint(sys.argv):
         _keep_apart()
     code = run(sys.argv[1:])
+    code = interrupts.exit_code if code == 130 else code  # or of the signal that it was
     if any(t.daemon and t is not threading.current_thread() for t in threading.enumerate()):
         with contextlib.suppress(OSError):
             sys.stdout.flush()

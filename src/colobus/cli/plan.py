@@ -7,6 +7,7 @@ simulation stand bounds in closed form, of which the lowest says what the run wa
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from colobus.core.fields import Range
 from colobus.core.fields import check as check_fields
 from colobus.core.timing import Clock, passing
 from colobus.core.types import AlgorithmState, Batch, Trajectory, Update, Version
-from colobus.envs.make import agents
+from colobus.envs.make import agents, frame_shape, frame_type
 from colobus.experiment.autoscale import CHOSEN
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape, flag
@@ -47,6 +48,7 @@ from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Hosts
 from colobus.runtime.virtual import Draw, World
 from colobus.training.on_virtual import (
+    BY_GAMES,
     PER_PARAMETER,
     Costs,
     bytes_a_second,
@@ -217,7 +219,7 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
     nodes, link = hosts.hosts or learners, bytes_a_second(hosts.link)
 
     def mean(stage: str) -> float:
-        return costs.mean(stage, shape.games if stage in ("act", "emulate") else shape.datapoints)
+        return costs.mean(stage, shape.games if stage in BY_GAMES else shape.datapoints)
 
     # an actor enters the stage "act" twice a step and once
     playing = shape.length * mean("emulate") + (2 * shape.length + 1) * mean("act")
@@ -234,7 +236,8 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
         for s in PER_PARAMETER
     )
     if not shape.topology.remote_servers:  # which step in the learner's process
-        learn += parameters * step
+        minibatches = -(-shape.datapoints // experiment.algorithm.minibatch)
+        learn += parameters * step * experiment.algorithm.epochs * minibatches
     found = {"play": shape.topology.players / play}
     if hosts.host_cores:
         found["cores"] = nodes * hosts.host_cores / (play + learn)
@@ -258,6 +261,11 @@ def bounds_of(experiment: Experiment, costs: Costs, hosts: Hosts) -> dict[str, f
             "servers' steps": batches / max(slice_ / 4.0 * version, NOTHING),
             "servers' calls": 1.0 / max(calls.loop + calls.packing(slice_), NOTHING),
         }
+    else:  # trajectories of actors on other hosts than the learner's
+        pixels = math.prod(frame_shape(experiment.games)) * frame_type(experiment.games).itemsize
+        step_bytes = pixels * (shape.length + experiment.network.stack) / shape.length
+        away = 1 - -(-shape.actors // nodes) / shape.actors
+        found["the learner's link"] = link / max(away * step_bytes * shape.datapoints, NOTHING)
     found["learners' rounds"] = learners / learn
     return {name: rate * shape.datapoints for name, rate in found.items()}
 
@@ -288,7 +296,8 @@ def simulate(
     counted = [update for moment, update in told if begin < moment <= end] or [told[-1][1]]
     seconds = max(end - begin, 1e-9)
     lags = [update.lag[1] for update in counted]
-    traffic = [update.traffic for _, update in told if update.traffic is not None][-learners:]
+    newest = {update.learner: update.traffic for _, update in told if update.traffic is not None}
+    traffic = newest.values()  # each counts from the start
     sent = sum(one.counted + one.partial + one.dropped for one in traffic)
     dropped = sum(one.dropped for one in traffic) / max(sent, 1)
     steps = sum(update.steps for update in counted) / seconds
@@ -337,7 +346,8 @@ def stubbed(graph: RoleGraph, endings: float) -> RoleGraph:
             args = (node.args[0], *node.args[4:7], endings, node.args[2].args[0])
             node = replace(node, make=PlannedActor, args=args, kwargs={})
         elif node.make is Learner:
-            stubs = {"compute": NoBackprop(), "schedule": NoSchedule()}
+            minibatch = node.args[1].minibatch
+            stubs = {"compute": NoBackprop(minibatch), "schedule": NoSchedule()}
             node = replace(node, kwargs=node.kwargs | stubs)
         elif node.make is Tracker:
             node = replace(node, make=Listener)
@@ -417,13 +427,19 @@ class PlannedActor:
 
 
 class NoBackprop:
-    """Pushes gradients of 0: versions go on, and parameters stay."""
+    """Pushes gradients of 0, one for each minibatch: versions go on, and parameters stay."""
+
+    def __init__(self, minibatch: int) -> None:
+        self._minibatch = minibatch
 
     def run(
         self, uses: Sequence[Use], client: ParameterClient, _state: AlgorithmState, send: Send
     ) -> Learned:
-        """Send a gradient."""
-        send(0, 1, float(uses[-1].batch.actions.numel()))
+        """Send the gradients of a round."""
+        size = uses[-1].batch.actions.numel()
+        parts = sum(use.epochs for use in uses) * -(-size // self._minibatch)
+        for part in range(parts):
+            send(part, parts, float(size))
         return Learned({}, None)
 
 

@@ -84,6 +84,8 @@ def _check(flags: Record) -> None:
         raise ColobusError("--milestones with --grid: two kinds of films; leave one out")
     if flags.milestones and len(flags.runs) > 1:
         raise ColobusError(f"--milestones with {len(flags.runs)} runs: takes one run")
+    if flags.milestones and find_files(check_source(flags.runs[0]))[1]:
+        raise ColobusError(f"--milestones with {flags.runs[0]}: takes a run, with its checkpoints")
     if flags.milestones and flags.checkpoint:
         raise ColobusError("--milestones with --checkpoint: it takes three of them; leave one out")
     if flags.checkpoint not in ("", "best", "last") and len(flags.runs) > 1:

@@ -22,9 +22,8 @@ from colobus.core import trust
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range
 from colobus.runs.config import read_config
-from colobus.runs.folder import BESIDE, LOGS, check_new, free_folder, is_run, job_of, slug
-from colobus.runs.folder import OWN as OWN_FILES
-from colobus.runtime.devices import is_gpu
+from colobus.runs.folder import LOGS, check_new, free_folder, is_only_begun, is_run, job_of, slug
+from colobus.runtime.devices import place
 from colobus.runtime.groups import ACTIVE, ROUNDING, UNKNOWN, group_processes, places, plan_hosts
 from colobus.training.runtimes import RuntimeName, launcher
 from colobus.training.topology import make_graph
@@ -169,7 +168,8 @@ def check_room(wanted: Wanted, cpus: int, most: int) -> None:
     """
     flags: Slurm = wanted.flags
     graph = make_graph(wanted.experiment, imagined_start(wanted.experiment), None)
-    specs = group_processes(graph, flags.cluster.per_process, is_gpu(flags.devices.device))
+    learning = place(flags.devices, on_ray=True).learn.type == "cuda"
+    specs = group_processes(graph, flags.cluster.per_process, learning)
     gpus, there = sum(spec.gpus for spec in specs), flags.gpus_per_node * flags.nodes
     if gpus > there:
         raise ColobusError(
@@ -272,8 +272,9 @@ def _check(wanted: Wanted, args: Sequence[str]) -> None:
         config = read_config(out)
         if config.name != wanted.name:
             raise ColobusError(f"--out {out}: is a run of {config.name}; name another folder")
-        if has_checkpoint(out):  # else it is begun anew
+        if has_checkpoint(out):
             config.check_begun(out, flags.from_)
             resolve_again(Slurm, "slurm", args, config.experiment, either=True)
-    elif out and (not out.is_dir() or {path.name for path in out.iterdir()} - BESIDE - OWN_FILES):
+            return
+    if out and not (out.is_dir() and is_only_begun(out)):  # else it is begun anew
         check_new(out)

@@ -93,7 +93,8 @@ def run_suite(suite: Suite, json: bool, report: bool = False, **how: Any) -> int
             printer.line(f"stopped by {interrupts.name}, all is kept; go on with the same command")
             return interrupts.exit_code
         if report:
-            write_report((suite.folder,), suite.folder / "report.html", printer.line, "", None)
+            out = suite.folder / "report.html"
+            write_report((suite.folder,), out, printer.line, suite.protocol, None)
         return 0
 
 
@@ -194,17 +195,16 @@ def _in_words(entry: LedgerLine) -> str:
 
 
 def _show(suite: Suite, json: bool, printer: Printer) -> None:
-    """Print the table, write it as suite.csv, and print the JSON if asked; nothing without runs."""
+    """Print the table and write it as suite.csv, if there are runs; print the JSON if asked."""
     from colobus.cli.display import on_terminal
     from colobus.report import ledger
 
     entries = ledger.read_ledger(suite)
-    if not (found := ledger.summarize(suite, entries)):
-        return
-    if not printer.console.is_terminal:
-        printer.console.width = max(printer.console.width, WIDTH)
-    printer.table(on_terminal(ledger.suite_table(suite, found)), soft_wrap=False)
-    write_whole(suite.folder / "suite.csv", ledger.suite_csv(suite, found).encode())
+    if found := ledger.summarize(suite, entries):
+        if not printer.console.is_terminal:
+            printer.console.width = max(printer.console.width, WIDTH)
+        printer.table(on_terminal(ledger.suite_table(suite, found)), soft_wrap=False)
+        write_whole(suite.folder / "suite.csv", ledger.suite_csv(suite, found).encode())
     if json:
         both = ledger.human_normalised(found) or (None, None)
         wanted = set(suite.pairs)

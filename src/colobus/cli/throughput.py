@@ -29,7 +29,7 @@ import torch
 from colobus.core.seeding import game_seeds
 from colobus.core.timing import WAIT
 from colobus.envs.frames import random_actions
-from colobus.envs.make import make_games, masks
+from colobus.envs.make import environment_of, make_games
 from colobus.experiment.memory import batch_of
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network
@@ -250,7 +250,7 @@ def emulate(experiment: Experiment, _start: Start, index: int, _device: torch.de
     """Return a piece that plays random actions in as many games as an actor has."""
     count = experiment.shape.games
     games = make_games(experiment.games, game_seeds(experiment.seed, "bench", count, index))
-    frames, count = [games.reset()], masks(experiment.games)
+    frames, count = [games.reset()], environment_of(experiment.games).masks
     random = np.random.default_rng(index)
 
     def work() -> int:

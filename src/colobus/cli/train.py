@@ -23,13 +23,12 @@ from colobus.cli.experiment_flags import (
 from colobus.cli.flags import check_run, print_json, value_of
 from colobus.cli.interrupts import Interrupts
 from colobus.core import trust
-from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import ColobusError, RoleFailed, Stalled
 from colobus.core.fields import Range, given
 from colobus.core.functions import NoPictures
 from colobus.experiment.settings import flag
 from colobus.runs.config import check_of, read_config
-from colobus.runs.folder import CHECKPOINTS, CURVE, FILM, check_new, claimed, free_folder, slug
+from colobus.runs.folder import CURVE, FILM, check_new, claimed, free_folder, slug
 from colobus.runtime.devices import Devices, place
 from colobus.runtime.groups import Cluster, Hosts
 from colobus.training.run import Result, train
@@ -138,8 +137,8 @@ def main(args: Sequence[str]) -> int:
     weights = read_weights(flags.from_, printer.line) if flags.from_ and not resumed else None
     with (
         claimed(folder, free=not (flags.out or resumed)) as folder,
+        Interrupts(say=printer.line) as interrupts,  # as long as a tracker may take to close
         tracking(flags.track, wanted.experiment, folder, printer.line) as callbacks,
-        Interrupts(say=printer.line) as interrupts,
     ):
         again = how_to_go_on(
             [*args, *trust.EVERYTHING], either or bool(resumed), folder, launched(flags)
@@ -222,9 +221,6 @@ def _end(
     """Finish a training that has ended, and say what is there; return the exit code."""
     failure: Exception | None = None
     status, stopped = result.status, bool(interrupts.signal)
-    if stopped and has_checkpoint(folder):  # half an update counts already, but cannot be kept
-        check = check_of(read_config(folder))
-        status.steps = newest_checkpoint(folder / CHECKPOINTS, check)[1].steps
     summary: dict[str, Any] = {
         "folder": str(folder),
         "stopped": interrupts.name if stopped else "by its rule",

@@ -165,6 +165,13 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def digits_of(error: float | None) -> int:
+    """Return the decimals of a number beside its standard error: two, or more if that is small."""
+    if error is None or not 1e-6 <= error < 0.01:  # less is the rounding of floats
+        return 2
+    return 1 - math.floor(math.log10(error))
+
+
 def given(flag_name: str, value: Any) -> str:
     """Return a flag as it is given: ``--lr 0.1``, ``--colour`` or ``--no-colour``."""
     if isinstance(value, bool):

@@ -45,7 +45,12 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     At the end of the block it is flushed to disk and renamed. After an error it is deleted, and an
     older file at ``path`` is unchanged. Of two that write at the same time, the last one stays.
+
+    Raises:
+        IsADirectoryError: if ``path`` is a folder.
     """
+    if path.is_dir():  # before the work that fills the file
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
@@ -70,6 +75,11 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_temporary(path: Path) -> bool:
+    """Return whether a file is one of `whole_file` that a killed process may have left."""
+    return path.match(".*.tmp")
 
 
 def remove_temporary(folder: Path, older: float = 0.0) -> None:
@@ -97,6 +107,8 @@ def open_regular(path: Path) -> BufferedReader:
 
 class CannotRead(ColobusError):
     """A file that the disk does not give now; it may be sound."""
+
+    exit_code = 1
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -37,9 +37,9 @@ class Environment(NamedTuple):
     action_names: tuple[str, ...]
     frame_shape: tuple[int, int]  # H, W
     agents: int = 1  # that play each game together; their rows are neighbours
-    planes: int = 1
+    planes: int = 1  # of a frame, such as 3 for an Atari game in colour
     frame_type: str = "uint8"
-    masks: int = 0
+    masks: int = 0  # actions of the mask at the end of each frame; 0: it has none
     resume: Callable[[State], Games] | None = None  # from what `save` of the games returned
 
     @property
@@ -128,22 +128,12 @@ def resume_games(settings: GameSettings, state: State) -> Games:
 
 def frame_shape(settings: GameSettings) -> tuple[int, int]:
     """Return the height (of all planes together) and width of a game's frames."""
-    return _known(settings).frame_shape
-
-
-def masks(settings: GameSettings) -> int:
-    """Return the actions of the mask at the end of each frame; 0: a game's frames have none."""
-    return _known(settings).masks
+    return environment_of(settings).frame_shape
 
 
 def frame_type(settings: GameSettings) -> np.dtype[Any]:
     """Return the type of a game's frames: uint8, or float32 of most vectors."""
-    return np.dtype(_known(settings).frame_type)
-
-
-def seen_shape(settings: GameSettings) -> tuple[int, int]:
-    """Return the shape of a game's frames without their masks."""
-    return _known(settings).seen_shape
+    return np.dtype(environment_of(settings).frame_type)
 
 
 def agents(settings: GameSettings) -> int:
@@ -159,17 +149,14 @@ def makes_vectors(settings: GameSettings) -> bool:
     return "num_envs" in parameters(settings.game)
 
 
-def planes(settings: GameSettings) -> int:
-    """Return the planes of a game's frames, such as 3 for an Atari game in colour."""
-    return _known(settings).planes
-
-
 def action_names(settings: GameSettings) -> tuple[str, ...]:
     """Return the names of a game's actions, in the order of their indices."""
-    return _known(settings).action_names or _atari_actions(settings.game, settings.full_actions)
+    return environment_of(settings).action_names or _atari_actions(
+        settings.game, settings.full_actions
+    )
 
 
-def _known(settings: GameSettings) -> Environment | Fit:
+def environment_of(settings: GameSettings) -> Environment | Fit:
     """Return what describes an environment; of an Atari game all but its actions."""
     if is_gym(settings.game):
         from colobus.envs.single import fit
@@ -294,9 +281,9 @@ def parse_game(name: str, given: GameSettings = ANY) -> GameName:
     kind, version = match[2] or "", match[3]
     sticky = 0.0 if version == "4" else 0.25
     skip = {"NoFrameskip": "1", "Deterministic": "4"}.get(kind, "4" if version == "5" else "2 to 4")
-    note = f"{name} implies sticky actions {sticky:g} (taken over)"
+    note = f"{name} implies sticky actions {sticky:g} (taken over, unless --sticky is given)"
     if skip != "4":
-        note += f" and frame skip {skip} (Colobus always plays 4 with the maximum of the last two)"
+        note += f" and frame skip {skip} (not taken over: it is 4, or --frame-skip)"
     return GameName(game, sticky, note)
 
 

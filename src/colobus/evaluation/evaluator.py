@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from colobus.core.errors import ColobusError, program
-from colobus.core.fields import Range, argument
+from colobus.core.fields import Range, argument, whole_if
 from colobus.core.seeding import game_seeds, generator
 from colobus.core.types import Bools, Ints
 from colobus.envs.ale import AleGame
@@ -133,12 +133,7 @@ def _number_of_games(protocol: Protocol, episodes: int | None, starts: StartStat
         raise ColobusError(f"protocol {protocol.name!r} {need}; only 'human' takes starts")
     if episodes is None:
         return starts.count if starts else protocol.episodes
-    is_number = isinstance(episodes, int | float | np.integer)
-    if not (is_number and episodes >= 1 and episodes % 1 == 0):  # of infinity the rest is nan
-        raise ColobusError(
-            f"episodes {episodes}: must be a whole number, at least 1; leave it out for the default"
-        )
-    return int(episodes)
+    return int(argument(Annotated[int, Range(1)], whole_if(episodes, int), "episodes"))
 
 
 def share_out(episodes: int, at_most: int) -> Ints:

@@ -14,10 +14,11 @@ from statistics import fmean, median, pstdev, quantiles, stdev
 from typing import Any, NamedTuple
 
 from colobus.core.errors import ColobusError, nearest
+from colobus.core.fields import digits_of
 from colobus.core.notebook import html_table
 from colobus.core.types import Version
 from colobus.envs.api import GameSettings
-from colobus.envs.make import is_atari
+from colobus.envs.make import agents, is_atari
 from colobus.evaluation.agent import PolicyName, describe
 from colobus.evaluation.scores import baselines, normalised
 from colobus.evaluation.start_states import summary_line
@@ -124,9 +125,11 @@ class Evaluation:
     minutes: float | None = None  # after which no game was begun
 
     def _repr_html_(self) -> str:
-        score, (low, high) = f"{self.mean:.2f}", self.interval
-        if len(self.games) > 1:
-            score += f" ± {self.standard_error:.2f} (standard error), 95 %: {low:.2f} to {high:.2f}"
+        error, (low, high) = self.standard_error, self.interval
+        n = digits_of(error)
+        score = f"{self.mean:.{n}f}"
+        if not math.isnan(error):
+            score += f" ± {error:.{n}f} (standard error), 95 %: {low:.{n}f} to {high:.{n}f}"
         share = self.human_normalised
         rows = {"mean score": score if self.games else "no game was over"}
         rows |= {"human-normalised": "" if share is None else f"{share:.1f} %"}
@@ -166,9 +169,13 @@ class Evaluation:
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean (sample deviation / sqrt(n)); nan below two games."""
-        count = len(self.games)
-        return stdev(self.scores) / math.sqrt(count) if count > 1 else math.nan
+        """Standard error of the mean (sample deviation / sqrt(n)); nan below two games.
+
+        Scores of the agents of one game depend on each other, so n counts games, not agents.
+        """
+        together = agents(self.settings)
+        own = [self.scores[i : i + together] for i in range(0, len(self.games), together)]
+        return stdev(map(fmean, own)) / math.sqrt(len(own)) if len(own) > 1 else math.nan
 
     @property
     def standard_deviation(self) -> float:
@@ -222,13 +229,15 @@ class Evaluation:
         own = self.protocol.episodes
         kind = "games, each from one start" if self.starts else "full games"
         instead = f" instead of {own}" if self.episodes != own or self.too_late else ""
+        error = self.standard_error
+        digits = digits_of(error)
         spread = (
-            f" ± {self.standard_error:.2f} (standard error), median {self.median:.7g}, quartiles "
+            f" ± {error:.{digits}f} (standard error), median {self.median:.7g}, quartiles "
             f"{self.quartiles[0]:.7g} and {self.quartiles[1]:.7g}, min {self.min:.7g}, max "
             f"{self.max:.7g}"
-        ) * (count > 1)
+        ) * (not math.isnan(error))
         lines = [
-            f"{settings.game} after {self.steps:,} steps: mean {self.mean:.2f}{spread}",
+            f"{settings.game} after {self.steps:,} steps: mean {self.mean:.{digits}f}{spread}",
             *self._beside_a_human(),
             f"protocol {self.protocol.name}: {self.protocol.about}; {count} {kind}{instead}, raw "
             f"rewards, {describe(self.policy, self.epsilon)}, {len(self.action_names)} actions, "

@@ -138,9 +138,10 @@ def with_cpus(cluster: Cluster, cores: int) -> Cluster:
 
 
 def threads_of(experiment: Experiment) -> int:
-    """Return how many cores a run can keep busy at most: learners' and emulators' threads."""
+    """Return how many cores a run can keep busy at most: learners' threads and emulators."""
     shape, topology = experiment.shape, experiment.shape.topology
-    return topology.learners * shape.learner_threads + topology.players * shape.emulators
+    emulators = max(shape.emulators, shape.env_processes)
+    return topology.learners * shape.learner_threads + topology.players * emulators
 
 
 def idle(experiment: Experiment, usable: int, gpu: bool = False) -> str:

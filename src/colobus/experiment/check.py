@@ -13,7 +13,7 @@ from typing import Any
 from colobus.core.errors import ColobusError
 from colobus.core.fields import OnlyWith, given, hints_of, only_with, read, shown
 from colobus.core.fields import check as check_fields
-from colobus.envs.make import agents, is_atari, is_gym, is_vector, makes_vectors, planes, seen_shape
+from colobus.envs.make import agents, environment_of, is_atari, is_gym, is_vector, makes_vectors
 from colobus.experiment.settings import Experiment, algorithm_name, flag, groups_of
 from colobus.experiment.shape import Beside
 from colobus.nets.autoencoder import STRIDE
@@ -107,7 +107,7 @@ ACROSS: dict[str, OnlyWith] = {
         "or --reduce group, which follow no clock)",
         lambda experiment: (
             experiment.algorithm.anneal_steps > 0
-            and (experiment.budget.steps or experiment.budget.minutes)
+            and experiment.budget.ends
             and experiment.budget == experiment.stop
         ),
     ),
@@ -190,6 +190,13 @@ def check_resumed(
             f"only {stop}, checkpoints and sidecars may change; {start} begins a new run with "
             "these weights and other settings"
         )
+    own, budget = experiment.algorithm, experiment.budget
+    if own.anneal_share and own.anneal_steps and base.budget.ends and not budget.ends:
+        only = "--steps" if budget != experiment.stop else "--steps or --minutes"
+        raise ColobusError(
+            f"{resume} of a run with --anneal-share {own.anneal_share:g}: its schedules are a "
+            f"share of {only}; give one, too"
+        )
 
 
 def _changed(experiment: Experiment, base: Experiment) -> list[tuple[str, str]]:
@@ -232,8 +239,9 @@ def _check_frames(experiment: Experiment) -> None:
     if experiment.network.own_torso:
         return
     atari = is_atari(settings.game)
-    height, width = seen_shape(settings)
-    height //= planes(settings)
+    own = environment_of(settings)
+    height, width = own.seen_shape
+    height //= own.planes
     side = settings.size if atari else min(height, width)
     need = smallest_side(torso)
     instead = "mlp" if is_vector(settings) else "tiny"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from colobus.core.errors import ColobusError
-from colobus.envs.make import agents, frame_shape, frame_type, is_atari, masks, planes
+from colobus.envs.make import agents, environment_of, frame_shape, frame_type, is_atari
 from colobus.experiment.check import check_onnx
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network, Precision
@@ -275,8 +275,8 @@ def network_of(
         partial(experiment.algorithm.heads, actions),
         statistics,
         precision,
-        planes=planes(experiment.games),
-        masks=masks(experiment.games),
+        planes=environment_of(experiment.games).planes,
+        masks=environment_of(experiment.games).masks,
         agents=agents(experiment.games),
     )
 

@@ -68,7 +68,8 @@ class Shape:
     servers: Annotated[int, Range(1, 128)] = 1
     """Parameter servers, each with a slice of the parameters."""
     ahead: Annotated[int, Range(0, 64), PACED] = 1
-    """Rollouts that an actor may be ahead of the learner (with --deterministic at most 1)."""
+    """Rollouts that an actor may be ahead of the learner (with --deterministic and without
+    --workers at most 1)."""
     in_flight: Annotated[int, Range(1, 64), UNPACED] = 2
     """Trajectories of an actor that no batch has taken yet, the one that it plays included."""
     emulators: Annotated[int, Range(1, 256)] = 1
@@ -395,11 +396,11 @@ class ReplaySettings:
                 "that was dropped"
             )
         each = shape.games * max(topology.buffers)
-        least = each * (max(shape.length, algorithm.window(shape.length)) + 1)
-        if self.capacity < least:
+        longest = max(shape.length, algorithm.window(shape.length)) + 1
+        if self.capacity < each * longest:
             raise ColobusError(
-                f"--capacity {self.capacity}: must be at least {least}: {each} games of "
-                f"{shape.length} steps at once"
+                f"--capacity {self.capacity}: must be at least {each * longest}: of each of {each} "
+                f"games {longest} steps (a rollout or a window, and one more)"
             )
         if self.minimum > self.capacity:
             raise ColobusError(

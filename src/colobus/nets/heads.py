@@ -21,8 +21,7 @@ class Head(nn.Module):
     """
 
     def start(self, init: LinearInit) -> None:
-        """Draw the initial weights."""
-        raise NotImplementedError
+        """Draw the initial weights; a head without this keeps those that it was made with."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the output float32[M, …] for the hidden layer float32[M, width]."""
@@ -129,8 +128,14 @@ def user_heads(name: str, heads: dict[str, Head], width: int) -> dict[str, Head]
         )
     hidden = torch.zeros(2, width)
     for each, head in heads.items():
-        with torch.no_grad():
-            wanted, outputs = head(hidden).shape, made[each](hidden).shape
+        try:
+            with torch.no_grad():
+                wanted, outputs = head(hidden).shape, made[each](hidden).shape
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            why = str(error).partition("\n")[0]
+            raise ColobusError(
+                f"--own-heads {name}: {each!r} cannot take 2 samples of {width}: {why}"
+            ) from None
         if wanted != outputs:
             raise ColobusError(
                 f"--own-heads {name}: the output of {each!r} is {list(outputs)} for 2 samples, "

@@ -303,9 +303,10 @@ class UserTorso(nn.Module):
         self.own = made
         self.outputs = settings.width  # of one observation; what lies before is not known
         kept = {key: buffer.clone() for key, buffer in made.named_buffers()}
+        stacks = torch.zeros(2, settings.stack, *frame_shape)
         try:
             with torch.no_grad():
-                hidden = self.own(torch.zeros(2, settings.stack, *frame_shape))
+                hidden = self.own(stacks.to(memory_format=torch.channels_last))
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ColobusError(
                 f"--own-torso {name}: cannot take 2 stacks of {settings.stack} frames "

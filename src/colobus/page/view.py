@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -105,12 +106,12 @@ class PageView:
 
 def run_id(run: RunFolder) -> str:
     """Return what names a run in addresses: it says nothing about the folder."""
-    return hashlib.sha256(str(run.path.absolute()).encode(errors="replace")).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(run.path.absolute())).hexdigest()[:16]
 
 
 def group_id(run: RunFolder) -> str:
     """Return what names a run's group, whichever other groups there are."""
-    return "g" + hashlib.sha256(group_key(run).encode(errors="replace")).hexdigest()[:16]
+    return "g" + hashlib.sha256(group_key(run).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def film_name(film: RunFilm) -> str:
@@ -135,7 +136,8 @@ def summary(run: RunFolder) -> dict[str, Any]:
         "stages": run.stages(),
         "columns": [name for name in run.curve.names() if name not in ("steps", "seconds")],
         "evaluations": [
-            {k: v for k, v in one._asdict().items() if k != "about"} for one in run.evaluations
+            {k: v for k, v in one._asdict().items() if k not in ("about", "saved")}
+            for one in run.evaluations
         ],
         "events": run.events[-MOST_EVENTS:],
         "films": [{"steps": film.steps, "name": film_name(film)} for film in milestones(run.films)],

@@ -110,12 +110,24 @@ def _which_scores(results: Results) -> str:
                 f" These games were not played alike: {', '.join(differ)}. The last tables have "
                 "how each was played."
             )
+    if unlike := _of_unlike_lengths(results):
+        said += f" Runs of one group learned for different numbers of steps: {unlike}."
     if results.unscored:
         said += (
             " Without such a score, and so with a dash or a dashed line and not counted: "
             f"{', '.join(run.name for run, _, _ in results.unscored)}."
         )
     return said
+
+
+def _of_unlike_lengths(results: Results) -> str:
+    """Return the groups of which a run learned for more than 1.2 times the steps of another."""
+    return ", ".join(
+        f"{one.group} in {game}"
+        for game in results.games
+        for one in results.of(game)
+        if max(steps := [run.steps for run in one.results]) > 1.2 * min(steps)
+    )
 
 
 def _earlier(result: RunScore) -> str:

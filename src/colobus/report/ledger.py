@@ -25,7 +25,7 @@ from colobus.core.timing import clock
 from colobus.envs.make import UnknownGame, is_atari, known_games, parse_game
 from colobus.evaluation.protocols import Evaluation, find_protocol
 from colobus.evaluation.scores import COLUMNS, DECIDES, HARDLY_ABOVE, published, scores
-from colobus.experiment.check import check
+from colobus.experiment.check import check, differing_for_good
 from colobus.experiment.settings import Experiment, groups_of
 from colobus.report.format import Table, as_csv
 from colobus.report.results import GameSummary, LedgerLine, running_scores, seconds_above
@@ -99,7 +99,8 @@ class Suite:
                 continue
             config = read_config(folder)
             config.check_begun(folder, self.source)
-            if config.experiment != experiment:
+            other = differing_for_good(experiment, config.experiment)
+            if other or config.experiment.stop != experiment.stop:
                 raise ColobusError(
                     f"{folder} was begun with other settings; give those, or another --out"
                 )

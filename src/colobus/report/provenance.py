@@ -106,7 +106,7 @@ def machine_line(run: RunFolder) -> str:
     names = ("colobus", "torch", "commit", "precision")
     parts += [f"{name} {in_words(about[name])}" for name in names if name in about]
     if run.curve.resumed:
-        parts.append(f"resumed {count(len(run.curve.resumed), 'time')}")
+        parts.append(f"went back to a checkpoint {count(len(run.curve.resumed), 'time')}")
     return ", ".join(part for part in parts if part) or "unknown"
 
 
@@ -130,4 +130,9 @@ def results_csv(results: Results) -> str:
         }
         for one in results.all
     ]
+    known = dict.fromkeys(rows[0])
+    for run, group, game in results.unscored:
+        own = {"run": run.name, "group": group, "game": game, "seed": run.seed}
+        own["protocol"] = "not evaluated so"
+        rows.append(known | own | {"machine": machine_line(run)})
     return as_csv(rows)

@@ -207,6 +207,10 @@ def read_results(places: Sequence[Path], protocol: str = "") -> Results:
         raise ColobusError(f"{where}: no run there; name a folder that colobus train made")
     for run in runs:
         run.refresh()
+    number = {run.path: str(run.about.get("run", run.path)) for run in runs}
+    learned = {number[run.path] for run in runs if run.curve.rows and run.evaluations}
+    # an agent that was exported from one of them is no further run
+    runs = [run for run in runs if run.curve.rows or number[run.path] not in learned]
     for run, name in zip(runs, run_names(runs), strict=True):
         run.name = name
     chosen = protocol or usual_protocol(runs)
@@ -251,9 +255,16 @@ def drawable(name: str) -> str:
 
 
 def usual_protocol(runs: Sequence[RunFolder]) -> str:
-    """Return the protocol by which most runs were evaluated; `TRAINING_GAMES` if none was."""
-    counts = Counter(name for run in runs for name in {e.protocol for e in run.evaluations})
-    return min(counts, key=lambda name: (-counts[name], name)) if counts else TRAINING_GAMES
+    """Return the protocol by which most runs were evaluated; `TRAINING_GAMES` if none was.
+
+    Of equal ones it is that of the later checkpoints.
+    """
+    last = {(e.protocol, run.path): e.steps for run in runs for e in run.evaluations}
+    counts, steps = Counter(name for name, _ in last), Counter[str]()
+    for (name, _), after in last.items():
+        steps[name] += after
+    most = sorted(counts, key=lambda name: (-counts[name], -steps[name], name))
+    return most[0] if most else TRAINING_GAMES
 
 
 def methods(runs: Sequence[RunFolder]) -> dict[str, tuple[RunFolder, ...]]:
@@ -309,9 +320,13 @@ def seconds_of(rows: Sequence[Row], one: EvaluationFile) -> float | None:
 
 
 def running_scores(rows: Iterable[Mapping[str, float]]) -> list[tuple[float, float]]:
-    """Return seconds and running score of each row of metrics in which it is of full 50 games."""
+    """Return seconds and best running score until then of each row of metrics, of full 50 games.
+
+    A report does not read all rows of a long run; the best tells of those between them, too.
+    """
     full = [row for row in rows if "score" in row and row.get("games", 0) >= WINDOW]
-    return [(row["seconds"], row["score"]) for row in full]
+    best = [row["score"] if row.get("best") is None else row["best"] for row in full]
+    return list(zip((row["seconds"] for row in full), best, strict=True))
 
 
 def seconds_above(scores: Sequence[tuple[float, float]], least: float | None) -> float | None:

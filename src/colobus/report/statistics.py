@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from colobus.core.fields import digits_of
+
 Scores = Mapping[str, Sequence[float]]
 """Human-normalised scores of all runs, by game."""
 
@@ -145,7 +147,7 @@ def _percentiles(values: Sequence[float] | Vector) -> Any:
 
 def plus_minus(value: float, error: float | None) -> str:
     """Return a number with its standard error, if that is known."""
-    digits = 1 if abs(value) >= 100 else 2
+    digits = 1 if abs(value) >= 100 else digits_of(error)
     said = f"{value:,.{digits}f}"
     return said if error is None else f"{said} ± {error:,.{digits}f}"
 

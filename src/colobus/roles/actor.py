@@ -20,7 +20,7 @@ from colobus.core.seeding import game_seeds, generator
 from colobus.core.timing import Clock, now
 from colobus.core.types import Bools, Episode, Floats, Frames, Ints, State, Trajectory, Version
 from colobus.envs.api import Games, Savable, Step, close
-from colobus.roles.parameters.published import ANY, Pulled, Source, pull_consistent
+from colobus.roles.parameters.published import ANY, Pulled, Source, pull_consistent, pull_newest
 from colobus.roles.policy import Policy
 from colobus.roles.replay.api import ReplayWriter
 from colobus.roles.snapshot import ResumeGames, as_array, restoring, resumed_games
@@ -85,13 +85,15 @@ class Pace:
     is for runs in which an actor's rounds and the versions are not in step. With an
     ``update_schedule`` that makes another number of versions of each round, that many are waited
     for. If only versions divisible by ``every`` are published, the version is rounded down to one
-    of them.
+    of them. With ``mixed``, as of asynchronous servers that an actor itself pulls from, it is the
+    newest slice of each, as there need not be a version that all have.
     """
 
     ahead: int | None = 1
     exactly: bool = False
     update_schedule: UpdateSchedule = ONE_EACH
     every: int = 1
+    mixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,7 @@ class Actor:
         self._games = None
         self._begun = None
         self._anew = True
+        self.policy.forget()
 
     def leave(self) -> None:
         """Close the games; a runtime calls this when the actor plays no more."""
@@ -193,6 +196,8 @@ class Actor:
     def _pull(self) -> Pulled:
         """Wait for the parameters of the next rollout and return them."""
         first, pace, wanted = self._first, self.settings.pace, ANY
+        if pace.mixed:
+            return pull_newest(self.sources)
         if first is not None and pace.ahead is not None:
             versions = pace.update_schedule.versions(max(self._round - pace.ahead, 0))
             number = first.number + versions

@@ -47,7 +47,7 @@ class Policy(ABC):
         self.device = device
         self._algorithm, self._layout = algorithm, Layout(net)
         self._parameters = dict(self.net.named_parameters())
-        self._version: Version | None = None
+        self._versions: tuple[Version, ...] | None = None  # of each slice
 
     def needed(self, sources: Sequence[Source]) -> Sequence[Source]:
         """Return those of the sources, one for each slice, that have parameters for acting."""
@@ -55,12 +55,16 @@ class Policy(ABC):
 
     def load(self, pulled: Pulled) -> None:
         """Take over parameters, unless they are of the version that is there already."""
-        if pulled.version == self._version:
+        if pulled.versions == self._versions:
             return
         vector = pulled.vector.to(self.device)
         for name, view in self._layout.views(vector, self._parameters):
             self._parameters[name].copy_(view)  # converts to the dtype of the copy
-        self._version = pulled.version
+        self._versions = pulled.versions
+
+    def forget(self) -> None:
+        """Take over whatever is loaded next, as an exploration that failed may have left noise."""
+        self._versions = None
 
     @abstractmethod
     def begin(self, frames: Frames, ages: Ints, length: int) -> None:

@@ -32,7 +32,7 @@ def annealed(algorithm: Algorithm, budget: StopRule, steps: int, seconds: float)
         seconds: that the run has trained.
     """
     share, used = algorithm.anneal_share, budget.used(steps, seconds)
-    follows = share and (budget.steps or budget.minutes)
+    follows = share and algorithm.anneal_steps and budget.ends
     return int(algorithm.anneal_steps * used / share) if follows else steps
 
 
@@ -80,9 +80,8 @@ class SharedSchedule(Schedule):
     """For one of several learners, which needs the steps of all.
 
     If each step is learned from once and each gradient counts, versions since the start count the
-    batches of all. With a replay buffer the steps that were new in this learner's batches are
-    multiplied. Where gradients may be dropped, or learners be faster than others, the tracker says
-    the steps.
+    batches of all. With a replay buffer, and where gradients may be dropped or learners be faster
+    than others, the tracker says the steps.
     """
 
     first: Version  # of the parameters at the start of the run, with ``steps`` behind it
@@ -94,7 +93,6 @@ class SharedSchedule(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._first_steps = self.steps
-        self._fresh = 0  # environment steps that came with this learner's batches
 
     def begin(self, begun: ResumePoint) -> None:
         """Count the new steps on from those that the run has when this learner begins."""
@@ -108,11 +106,8 @@ class SharedSchedule(Schedule):
 
     def before(self, batch: Batch, version: Version) -> None:
         """Move the state to the steps behind the batch."""
-        if self.algorithm.source == "buffer":
-            own = self._fresh + int(batch.fresh)
-        else:
-            own = (version.number - self.first.number) * batch.actions.numel()
         if not self.told:
+            own = (version.number - self.first.number) * batch.actions.numel()
             self.steps = self._first_steps + self.learners * own
         self._move({})
 
@@ -120,10 +115,9 @@ class SharedSchedule(Schedule):
         """Take the steps of the run: with dropped gradients, without learners that are lost."""
         if self.told:
             self.steps = steps
-        elif self.algorithm.source == "queue":  # versions are of fewer batches, by --shrink
+        else:  # versions are of fewer batches, by --shrink
             self._first_steps -= max(self.steps - steps, 0)
 
     def after(self, batch: Batch, values: dict[str, float]) -> None:
         """Take in the batch's values."""
-        self._fresh += int(batch.fresh)
         self._move(values)

@@ -23,6 +23,7 @@ from colobus.core.checkpoint import (
     read_checkpoint,
 )
 from colobus.core.errors import ColobusError
+from colobus.core.fields import digits_of
 from colobus.roles.tracker import WINDOW
 from colobus.runs.folder import CHECKPOINTS, EVALUATIONS
 from colobus.runs.read import read_evaluations
@@ -45,7 +46,8 @@ class Measured(NamedTuple):
     how: str
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.error:.2f}"
+        digits = digits_of(self.error)
+        return f"{self.mean:.{digits}f} ± {self.error:.{digits}f}"
 
     def is_below(self, other: Measured) -> bool:
         """Return whether this score is lower by more than the interval."""
@@ -150,7 +152,7 @@ def _trained(about: Mapping[Path, About], last: About) -> Scores:
 
 
 def _evaluated(run: Path, about: Mapping[Path, About]) -> Scores:
-    """Return the scores of the protocol and policy by which most checkpoints were evaluated."""
+    """Return the scores of the protocol, policy and seed by which most checkpoints have one."""
     of = {one.steps: path for path, one in about.items()}
     groups: dict[tuple[str, ...], dict[Path, Measured]] = {}
     for one in read_evaluations(list((run / EVALUATIONS).glob("*.json"))):
@@ -160,7 +162,8 @@ def _evaluated(run: Path, about: Mapping[Path, About]) -> Scores:
         if said not in ((None, None), about[path].order[::-1]):
             continue
         how = f"in {one.games} games by protocol {one.protocol}"
-        kind = one.protocol, one.policy, str(one.about.get("starts"))  # those of one file alone
+        same = ("starts", "seed")  # the start states of one file alone, and the same games
+        kind = one.protocol, one.policy, *(str(one.about.get(name)) for name in same)
         groups.setdefault(kind, {})[path] = Measured(one.mean, one.error, how)
     return max(groups.values(), key=len, default={})
 

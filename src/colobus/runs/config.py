@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from colobus.core.checkpoint import Check, Checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.fields import Range, hints_of, read
-from colobus.core.files import read_object, write_whole
+from colobus.core.files import CannotRead, read_object, write_whole
 from colobus.core.functions import Untrusted, code_in
 from colobus.core.types import State
 from colobus.experiment.aliases import GROUPS_OF_1, SETTINGS_OF_1
@@ -152,7 +152,7 @@ def read_config(folder: Path, trust: bool = False, given: Collection[str] = ()) 
             raise ColobusError(f"it is of format {number}; read it with colobus {wanted}")
         data = data if number == FORMAT else of_format_1(data)
         groups = hints_of(Experiment)
-        if names := code_in({name: data.get(name) for name in groups}, given):
+        if names := code_in({name: data.get(name) for name in groups}, {*given, "tags"}):
             from colobus.core.trust import check_trusted
 
             check_trusted(names, trust)
@@ -165,7 +165,8 @@ def read_config(folder: Path, trust: bool = False, given: Collection[str] = ()) 
     except Untrusted as error:
         raise Untrusted(f"{path} {error}") from None
     except ColobusError as error:
-        raise ColobusError(f"{path} cannot be read: {error}") from None
+        kind = CannotRead if isinstance(error, CannotRead) else ColobusError
+        raise kind(f"{path} cannot be read: {error}") from None
 
 
 def of_format_1(data: dict[str, Any]) -> dict[str, Any]:

@@ -63,6 +63,7 @@ class Curve:
         self._gap = 0  # bytes at least from one row to the next
         self._rows: list[Row] = []
         self._newest: Row | None = None
+        self.pause = 0.0  # seconds of training between the last two lines
         self.resumed: list[int] = []
 
     def refresh(self) -> bool:
@@ -139,11 +140,13 @@ class Curve:
                 is_due = not self._rows or at >= self._rows[-1].at + self._gap
                 if is_due and (row := _parse(line, at)):
                     self._append(row)
-            for at, line in reversed([*_lines(file, max(first, end - TAIL), end, 0)][-3:]):
-                if row := _parse(line, at):  # the last line may be torn
-                    self._newest = row
-                    self._drop_lost(row)
-                    break
+            last = [*_lines(file, max(first, end - TAIL), end, 0)][-3:]
+            tail = [row for at, line in last if (row := _parse(line, at))]  # it may be torn
+            for row in tail[-2:]:
+                self.pause = row.values["seconds"] - self.newest.get("seconds", 0.0)
+                self._newest = row
+            if tail:
+                self._drop_lost(tail[-1])
         self._end = end
         return True
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from colobus.core.errors import CannotWrite, ColobusError, nearest
-from colobus.core.files import LOCK, locked, remove_temporary
+from colobus.core.files import LOCK, is_temporary, locked, read_object, remove_temporary
 
 CONFIG = "config.json"
 """The settings. A folder with this file is a run, or an exported agent."""
@@ -43,8 +43,8 @@ BESIDE = {LOCK, LOGS}
 """What may lie in the folder of a new run."""
 
 OWN = {CHECKPOINTS, BUFFERS, EVALUATIONS, VIDEOS, TENSORBOARD, METRICS, EPISODES, EVENTS}
-OWN |= {PULSE, TRACKED, WANDB}
-"""What may lie in the folder of a run that was killed while it began."""
+OWN |= {PULSE, TRACKED, WANDB, CURVE, FILM, RECONSTRUCTION}
+"""What else a run writes into its folder."""
 
 EVALUATION, MODEL = "evaluation.json", "model.safetensors"
 """The evaluation and the weights of an exported agent."""
@@ -141,7 +141,13 @@ def job_of(folder: Path) -> Path:
 
 
 def set_aside(folder: Path) -> Path:
-    """Rename a folder so that it is no run any more; return the new path."""
+    """Rename a folder so that it is no run any more; return the new path.
+
+    Raises:
+        ColobusError: if it is the working folder.
+    """
+    if not folder.name:
+        raise ColobusError(f"--out {folder}: cannot be set aside from inside; name another folder")
     number = 1
     while (aside := folder.with_name(f".{folder.name}-{number}")).exists():
         number += 1
@@ -154,9 +160,23 @@ def check_empty(folder: Path) -> None:
         again = ""
         if any(folder.glob(f"{CHECKPOINTS}/*.json")):
             again = f", or go on with --resume {shlex.quote(str(folder))}"
-        elif (folder / CONFIG).exists():
+        elif (folder / CONFIG).exists() and is_only_begun(folder):
             again = ", or begin that run anew with --resume-or-start"
         raise ColobusError(f"--out {folder}: the folder is not empty; name a new one{again}")
+
+
+def is_only_begun(folder: Path) -> bool:
+    """Return whether a folder has a run's settings, or else nothing but what a run writes first.
+
+    A config.json may also be that of an exported agent, or of another program.
+    """
+    found = {path.name for path in folder.iterdir() if not is_temporary(path)} - BESIDE
+    if CONFIG not in found:
+        return bool(found) and found <= OWN
+    settings: dict[str, object] = {}
+    with contextlib.suppress(ColobusError, OSError):
+        settings = read_object(folder / CONFIG)
+    return MODEL not in found and {"name", "actions"} <= settings.keys()
 
 
 @contextlib.contextmanager
@@ -191,7 +211,7 @@ def held(folder: Path, resume: bool, log: Callable[[str], None]) -> Iterator[Non
 
 
 def remove_unbegun(folder: Path) -> None:
-    """Delete what a new run has written, if it has not begun and has no checkpoint.
+    """Delete what a new run has written, and no more, if it has not begun and has no checkpoint.
 
     While the processes of a run start, the first of them may write already, and one that is being
     ended may write once more: what was found is looked for again.
@@ -200,7 +220,7 @@ def remove_unbegun(folder: Path) -> None:
         return
     for _ in range(LOOKS):
         with contextlib.suppress(OSError):  # somebody else has deleted it, or writes into it
-            found = [path for path in folder.iterdir() if path.name not in BESIDE]
+            found = [path for path in folder.iterdir() if path.name in OWN or is_temporary(path)]
             if not found:
                 return
             for path in found:
@@ -218,10 +238,12 @@ def remove_leftovers(folder: Path) -> None:
 
 def cannot_write(folder: Path, error: OSError) -> CannotWrite:
     """Return what a run raises when its folder cannot be written any more."""
-    return CannotWrite(
-        f"cannot write to {folder}: {error.strerror or error}; the newest complete checkpoint is "
-        f"kept: make room and go on with --resume {shlex.quote(str(folder))}"
-    )
+    how = "the newest complete checkpoint is kept: make room and go on with --resume"
+    with contextlib.suppress(OSError):  # nobody knows of a disk that does not answer
+        if not any(folder.glob(f"{CHECKPOINTS}/*.json")):
+            how = "there is no checkpoint: make room and begin it anew with --resume-or-start --out"
+    why = error.strerror or error
+    return CannotWrite(f"cannot write to {folder}: {why}; {how} {shlex.quote(str(folder))}")
 
 
 def place_of(run: Path) -> Path:

@@ -48,7 +48,9 @@ class Runs:
 
     def look(self) -> bool:
         """Look for runs again; return whether there are others than before."""
-        paths = list(dict.fromkeys(path for place in self._places for path in find_runs(place)))
+        every = [path for place in self._places for path in find_runs(place)]
+        first = {path.resolve(): path for path in reversed(every)}
+        paths = list(dict.fromkeys(first[path.resolve()] for path in every))
         if paths == list(self._found):
             return False
         kept = self._kept or min(max(ROWS // max(len(paths), 1), FEWEST), KEPT)
@@ -137,6 +139,8 @@ def grouped(
 def group_key(run: RunFolder, ignored: tuple[str, ...] = SAME_AGENT) -> str:
     """Return what the runs of one group, and no others, have: it does not depend on others."""
     same = {k: v for k, v in run.settings.items() if not is_ignored(k, [run], ignored)}
+    whole = (k for k, v in same.items() if isinstance(v, float) and v.is_integer())
+    same |= {k: int(same[k]) for k in whole}  # 1.0 may be written as 1
     return json.dumps(same, sort_keys=True, default=str) if same else str(run.path)
 
 

@@ -58,6 +58,7 @@ class EvaluationFile(NamedTuple):
     policy: str
     seconds: float | None  # of training
     about: dict[str, Any]  # the file without its long lists
+    saved: int = 0  # when, in ns since 1970
 
     @property
     def played(self) -> str:
@@ -185,12 +186,18 @@ class RunFolder:
         found = []
         for path in self._films.value:
             steps = int(path.stem) if path.stem.isdecimal() and len(path.stem) < 16 else None
-            if path.name == FILM:  # made at the end of a run, of the agent that was evaluated
-                own = [one.steps for one in self.evaluations if one.protocol == "training"]
-                steps = own[-1] if own else int(self.curve.newest.get("steps", 0))
-            if steps is not None and (stamp := _stamp(path)):
+            if (stamp := _stamp(path)) and path.name == FILM:
+                steps = self._filmed(stamp[0])
+            if steps is not None and stamp:
                 found.append(RunFilm(steps, path, stamp[0]))
         return sorted(found)
+
+    def _filmed(self, when: int) -> int:
+        """Return the steps of the agent that was filmed at the end: it had just been evaluated."""
+        own = [one for one in self.evaluations if one.protocol == "training"]
+        before = [one for one in own if one.saved <= when] or own
+        last = max(before, key=lambda one: one.saved, default=None)
+        return last.steps if last else int(self.curve.newest.get("steps", 0))
 
     @property
     def together(self) -> RunFilm | None:
@@ -208,8 +215,12 @@ class RunFolder:
 
     @property
     def learning(self) -> bool:
-        """Whether the metrics were written of late, and the run's lock is still there."""
-        return self.age is not None and self.age < LEARNING_SECONDS and (self.path / LOCK).exists()
+        """Whether the metrics were written of late, and the run's lock is still there.
+
+        A line may take longer than most, as where ten versions have one.
+        """
+        late = max(LEARNING_SECONDS, 2 * self.curve.pause)
+        return self.age is not None and self.age < late and (self.path / LOCK).exists()
 
     def stages(self) -> dict[str, dict[str, float]]:
         """Return the share of its time that each kind of role spends in each stage of late."""
@@ -279,6 +290,7 @@ def _read_evaluation(path: Path) -> EvaluationFile | None:
             policy=str(row.get("policy", "")),
             seconds=None if seconds is None else float(seconds),
             about={k: v for k, v in row.items() if not isinstance(v, list)},
+            saved=(_stamp(path) or (0, 0))[0],
         )
         numbers = [found.mean, found.error or 0.0, found.seconds or 0.0, *scores]
         return found if all(abs(number) < LARGEST for number in numbers) else None

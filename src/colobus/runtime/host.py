@@ -57,6 +57,7 @@ class Heartbeat(NamedTuple):
     roles: tuple[RoleState, ...]
     failure: ColobusError | None  # what ends the run
     lines: tuple[str, ...]  # for the user, since the heartbeat before
+    events: tuple[dict[str, Any], ...] = ()  # likewise for a page or a program
 
 
 class RoleHost:
@@ -75,6 +76,7 @@ class RoleHost:
         self._threads: Threads | None = None
         self._elsewhere: dict[str, Call] = {}  # calls to each role of another process
         self._lines: list[str] = []
+        self._events: list[dict[str, Any]] = []
 
     def about(self) -> About:
         """Return where this process is."""
@@ -112,7 +114,7 @@ class RoleHost:
         with self._changed:
             if incarnation == self._asked:
                 self._incarnation = incarnation
-                self._threads = Threads(roles, deadline, self._lines.append)
+                self._threads = Threads(roles, deadline, self._lines.append, self._events.append)
                 self._threads.start()
             self._changed.notify_all()
 
@@ -165,11 +167,10 @@ class RoleHost:
 
     def heartbeat(self) -> Heartbeat:
         """Return how the roles are. Never waits."""
-        threads, lines = self._threads, tuple(self._lines)
-        del self._lines[: len(lines)]
-        if threads is None:
-            return Heartbeat(self._incarnation, (), None, lines)
-        return Heartbeat(self._incarnation, threads.states(), threads.failure, lines)
+        threads, lines, events = self._threads, tuple(self._lines), tuple(self._events)
+        del self._lines[: len(lines)], self._events[: len(events)]
+        states, failure = (threads.states(), threads.failure) if threads else ((), None)
+        return Heartbeat(self._incarnation, states, failure, lines, events)
 
     def stop(self, patience: float) -> list[str]:
         """End the threads, not the roles; return the names of those that did not end in time."""

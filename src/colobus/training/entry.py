@@ -33,7 +33,7 @@ from colobus.training.outlook import ProgressLine
 from colobus.training.runtimes import runtime_of
 from colobus.training.start import last_like, may_go_on, newest_of
 from colobus.training.tracking import TrackerName, tracking
-from colobus.training.warm import Weights, read_weights, with_network
+from colobus.training.warm import Weights, check_from, read_weights, with_network
 from colobus.training.words import already_over, how_it_stopped, how_it_went, opening
 
 
@@ -174,6 +174,8 @@ def train(
         experiment = for_cores(experiment, begun.base, count, gpu)
         if isinstance(cluster, Cluster) and workers:
             cluster = with_cpus(cluster, count)
+    if begun.weights:
+        check_from(experiment, begun.base)
     if resume is None:
         usual = (
             last_like(begun.called, experiment, begun.source)
@@ -182,9 +184,10 @@ def train(
         )
         begun = replace(begun, folder=usual if out is None else Path(out))
         if resume_or_start and may_go_on(begun.folder, log):
-            begun = _again(begun, what, make_env)
-            # without --cores, which has chosen settings that hold on
-            experiment = presets.with_target(with_settings(begun.base, **wanted))
+            begun = _again(begun, make_env)
+            if not isinstance(what, Experiment):  # else they are those of the call
+                # without --cores, which has chosen settings that hold on
+                experiment = presets.with_target(with_settings(begun.base, **wanted))
     resumed = begun.config is not None
     if begun.config is not None:
         check_resumed(experiment, begun.config.experiment, "resume", "the stop rule", "from_run")
@@ -285,14 +288,14 @@ def _new(
     return _Begun(called if isinstance(what, Experiment) else own, base, called, weights=weights)
 
 
-def _again(new: _Begun, what: str | Experiment | None, make_env: MakeEnv | None) -> _Begun:
+def _again(new: _Begun, make_env: MakeEnv | None) -> _Begun:
     """Return the run in the folder of a new one, which was begun by the same call."""
     found = _resumed(new.folder, make_env)
     if found.name not in (new.name, new.called) and make_env is None:
         raise ColobusError(f"out {new.folder}: is a run of {found.name}, not of {new.name}")
     if found.config is not None:
         found.config.check_begun(new.folder, new.source)
-    return replace(found, base=new.base) if isinstance(what, Experiment) else found
+    return found
 
 
 def with_settings(experiment: Experiment, **settings: Any) -> Experiment:

@@ -16,7 +16,7 @@ from colobus.core.files import Events
 from colobus.experiment.memory import check_cluster_memory, check_limits, role_memory, store_bytes
 from colobus.experiment.settings import Experiment, flag
 from colobus.roles.tracker import Status, Tracker
-from colobus.runs.folder import CHECKPOINTS, EVENTS
+from colobus.runs.folder import CHECKPOINTS
 from colobus.runtime.api import Errand, Runtime
 from colobus.runtime.devices import ON_CPU, Devices, Placement, find_device, place, prepare
 from colobus.runtime.graph import RoleGraph
@@ -140,7 +140,7 @@ class OnRay(Launcher):
         if self._cluster.joined:
             self._exported = Prometheus(str(plan.folder))
         experiment, on_network = plan.experiment, bool(self._cluster.joined) and is_on_network()
-        events = Events(plan.folder / EVENTS, plan.began)
+        events = plan.events(plan.began)
 
         def incarnation(start: Start) -> Incarnation:
             where = (start, plan.folder.resolve(), plan.began, on_network)

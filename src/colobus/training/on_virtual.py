@@ -21,14 +21,12 @@ from typing import Any
 import numpy as np
 
 from colobus.core.errors import ColobusError, nearest, program
-from colobus.core.files import Events
 from colobus.core.timing import passing
 from colobus.core.types import Doubles
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.parameters.server import ParameterServer
 from colobus.roles.tracker import Status
-from colobus.runs.folder import EVENTS
 from colobus.runtime.api import Runtime
 from colobus.runtime.devices import Devices, Placement
 from colobus.runtime.graph import RoleGraph
@@ -170,8 +168,11 @@ def said_costs(text: str) -> Costs:
     return Costs(machine={"processor": "no machine (said by hand)"}, points=(point,))
 
 
-def not_seconds(costs: Costs) -> str:
-    """Return what stage or part of calls has less than two seconds or impossible ones, or ""."""
+def impossible(costs: Costs) -> str:
+    """Return what stage, part of calls or repetition cannot be so, or ""."""
+    numbers = {point["repetition"] for point in costs.points}
+    if numbers != set(range(len(numbers))):
+        return "'repetition' must be counted from 0 on"
     each = [point["stages"] or {"stages": []} for point in costs.points] or [{"points": []}]
     each += [{k: [v] * 2 for k, v in one.items()} for one in (*costs.servers, *costs.calls)]
     for name, seconds in (item for one in each for item in one.items()):
@@ -205,7 +206,7 @@ def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
         costs = Costs(**found | {k: tuple(found[k]) for k in ("points", "servers", "calls")})
-        if wrong := not_seconds(costs):
+        if wrong := impossible(costs):
             raise ColobusError(f"--costs {file}: {wrong}; {measure}")
         _ = {**costs.about, **costs.machine}, costs.draw(experiment, 1), costs.of_calls()
         _ = costs.endings(experiment.shape.games)
@@ -272,7 +273,7 @@ class OnVirtual(Launcher):
         experiment, began = plan.experiment, self.world.now()
         graph = plan.graph(began=began, spread=True)
         self._draws = [self._costs.draw(experiment, parameters_of(graph))]
-        events, deadline = Events(plan.folder / EVENTS, began), experiment.shape.deadline
+        events, deadline = plan.events(began), experiment.shape.deadline
         return graph, simulated(graph, self.world, self._hosts, deadline, plan.log, events)
 
 

@@ -343,7 +343,7 @@ class RoleFactory:
         shape, algorithm, start = self.experiment.shape, self.experiment.algorithm, self.start
         topology = shape.topology
         every = not shape.asynchronous and topology.gradients == topology.learners
-        told = not every or (algorithm.source == "buffer" and not self.experiment.deterministic)
+        told = not every or algorithm.source == "buffer"
         self.graph.add(
             f"learner-{index}",
             "learner",

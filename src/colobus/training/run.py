@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import Closed, ClusterLost, ColobusError, Lost, Stalled
 from colobus.core.functions import code_in
 from colobus.core.timing import clock
@@ -27,8 +28,8 @@ from colobus.experiment.check import check
 from colobus.experiment.memory import buffer_bytes
 from colobus.experiment.settings import Experiment, algorithm_name
 from colobus.roles.tracker import Status, Tracker
-from colobus.runs.config import read_config, write_config
-from colobus.runs.folder import CONFIG, PULSE, cannot_write, check_new, held
+from colobus.runs.config import check_of, read_config, write_config
+from colobus.runs.folder import CHECKPOINTS, CONFIG, PULSE, cannot_write, check_new, held
 from colobus.runtime.api import RoleState, Runtime
 from colobus.runtime.devices import Devices
 from colobus.runtime.graph import RoleGraph
@@ -136,7 +137,7 @@ def train(
     with ExitStack() as stack:
         before = read_config(folder) if resume else None
         if before is None:
-            if names := code_in([asdict(experiment), algorithm_name(experiment)]):
+            if names := code_in([asdict(experiment), algorithm_name(experiment)], ("tags",)):
                 from colobus.core.trust import remember_modules
 
                 remember_modules(names)
@@ -231,6 +232,10 @@ class Run:
             raise Stalled(f"{', '.join(hung)} did not stop{rest}")
         with suppress(Lost, StopTraining):  # for what the last looks did not see
             self._caller.look(tracker, self.status)
+        if interrupted or self.stopped:  # half an update counts already, but cannot be kept
+            with suppress(ColobusError):
+                check = check_of(self.plan.config)
+                self.status.steps = newest_checkpoint(self.folder / CHECKPOINTS, check)[1].steps
         return Result(self.folder, self.status, interrupted, self.stopped, saved)
 
     def _start(self, runtime: Runtime, resumed: bool) -> None:

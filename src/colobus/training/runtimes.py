@@ -44,6 +44,10 @@ class Plan(NamedTuple):
     placement: Placement
     log: Log
 
+    def events(self, began: float) -> Events:
+        """Return what writes events, with the seconds of the run: it may have been resumed."""
+        return Events(self.folder / EVENTS, began - self.start.counters.get("seconds", 0.0))
+
     def graph(self, **more: Any) -> RoleGraph:
         """Return the graph of the roles; ``more`` are further arguments of `make_graph`."""
         about = (self.experiment, self.start, self.folder)
@@ -98,8 +102,8 @@ class Launcher:
             status: returns the status of the run when it was last heard of.
         """
         graph = plan.graph(began=plan.began, games=plan.games)
-        events = Events(plan.folder / EVENTS, plan.began)
-        return graph, Threads(graph.build(), plan.experiment.shape.deadline, plan.log, events)
+        deadline, events = plan.experiment.shape.deadline, plan.events(plan.began)
+        return graph, Threads(graph.build(), deadline, plan.log, events)
 
 
 RuntimeName = Literal["threads", "ray", "virtual"]

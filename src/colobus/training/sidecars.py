@@ -57,7 +57,6 @@ class SidecarProcesses:
     def __post_init__(self) -> None:
         self._children: list[_Child | _Away] = []
         self._ended: list[_Child | _Away] = []
-        self._none = True  # there was no checkpoint for them
 
     def __enter__(self) -> SidecarProcesses:
         try:
@@ -84,7 +83,6 @@ class SidecarProcesses:
 
     def __exit__(self, *_: object) -> None:
         self._ended, self._children = self._children, []
-        self._none = not list_checkpoints(self.run / CHECKPOINTS)
         for child in self._ended:
             child.stop()
         end = time.monotonic() + END_SECONDS
@@ -103,10 +101,10 @@ class SidecarProcesses:
             again = f"{program()} follow {quote(str(self.run))} --once --every"
             only = "" if len(self._ended) > 1 else f" {ONLY[self._ended[0].name]}"
             return [f"checkpoints that were not evaluated or filmed yet are by: {again}{only}"]
-        why = "there was no checkpoint" if self._none else "it was not done with one"
         return [
-            f"the {child.name} has nothing to show: {why} before the end of the run; for the last "
-            f"checkpoint: {program()} follow {quote(str(self.run))} --once {ONLY[child.name]}"
+            f"the {child.name} has nothing to show: it was not done with a checkpoint before the "
+            f"end of the run; for the last one: {program()} follow {quote(str(self.run))} --once "
+            f"{ONLY[child.name]}"
             for child in self._ended
             if not (child.results or child.told)
         ]

@@ -34,13 +34,12 @@ from colobus.envs.make import (
     MakeGames,
     action_names,
     agents,
+    environment_of,
     frame_shape,
     is_gym,
     is_known,
     known_games,
     make_games,
-    masks,
-    planes,
 )
 from colobus.experiment.check import differing_for_good
 from colobus.experiment.memory import network_of
@@ -61,13 +60,13 @@ from colobus.roles.snapshot import WRONG
 from colobus.roles.tracker.game_log import thin
 from colobus.runs.config import Config, check_of, identity, read_config
 from colobus.runs.folder import (
-    BESIDE,
     CHECKPOINTS,
     CONFIG,
     EPISODES,
     METRICS,
-    OWN,
+    MODEL,
     free_folder,
+    is_only_begun,
     set_aside,
     slug,
 )
@@ -155,8 +154,8 @@ def begin(
         precision = _precision(experiment, first, device)  # measured meanwhile
         frames = np.concatenate(list(played))
     steps = rounds * sum(g.count for g in games)
-    own, gym = experiment.games, is_gym(experiment.games.game)
-    floor = floor_of(frames, planes(own), masks(own)) if gym else FLOOR
+    own, gym = environment_of(experiment.games), is_gym(experiment.games.game)
+    floor = floor_of(frames, own.planes, own.masks) if gym else FLOOR
     statistics, origin = measure_input(frames, floor), Origin(steps=steps)
     start = Start(statistics, first.actions, precision, steps=steps, origin=origin)
     if weights is None:
@@ -236,13 +235,12 @@ def _precision(experiment: Experiment, games: Games, device: torch.device) -> Pr
         return gpu_precision(device)
     if experiment.deterministic:
         return native_precision()  # a measurement may differ from run to run
-    heads = partial(experiment.algorithm.heads, games.actions)
+    heads, own = (
+        partial(experiment.algorithm.heads, games.actions),
+        environment_of(experiment.games),
+    )
     return faster_precision(
-        experiment.network,
-        games.frame_shape,
-        heads,
-        planes=planes(experiment.games),
-        masks=masks(experiment.games),
+        experiment.network, games.frame_shape, heads, planes=own.planes, masks=own.masks
     )
 
 
@@ -259,7 +257,7 @@ def _play_randomly(
     """
     random = np.random.default_rng(sequence(experiment.seed, "random actions", index))
     frames: list[Frames] = []
-    begins, failures, count = True, 0, masks(experiment.games)
+    begins, failures, count = True, 0, environment_of(experiment.games).masks
     while len(frames) <= rounds:
         own = games[index]
         try:
@@ -318,16 +316,15 @@ def may_go_on(folder: Path, log: Callable[[str], None]) -> bool:
         raise
     except ColobusError:
         pass
-    found = {path.name for path in folder.glob("*")} - BESIDE
-    if CONFIG in found or (found and found <= OWN):
-        try:
+    try:
+        if folder.is_dir() and is_only_begun(folder):
             with locked(folder, f"the run {folder}", log):
                 aside = set_aside(folder)
-        except OSError as error:
-            raise ColobusError(
-                f"{folder} cannot be set aside: {error.strerror}; name another folder"
-            ) from None
-        log(f"{folder} has no checkpoint to go on from: it is kept as {aside}")
+            log(f"{folder} has no checkpoint to go on from: it is kept as {aside}")
+    except OSError as error:
+        raise ColobusError(
+            f"{folder} cannot be set aside: {error.strerror}; name another folder"
+        ) from None
     return False
 
 
@@ -389,6 +386,8 @@ def newest_of(folder: Path, check: Check | None) -> tuple[Path, Checkpoint, list
         ColobusError: if there is none; it says how to begin anew.
     """
     check_listed(folder / CHECKPOINTS)
+    if (folder / MODEL).is_file():
+        raise ColobusError(f"{folder} is an exported agent: begin a run with its weights by --from")
     if not list_checkpoints(folder / CHECKPOINTS):
         raise ColobusError(
             f"{folder} ended before its first checkpoint, so it cannot be resumed: begin it anew "

@@ -42,6 +42,9 @@ from colobus.training.role_factory import RoleFactory, add_tracker
 from colobus.training.saving import update_schedule_of
 from colobus.training.start import Start, games_maker, make_network
 
+WAIT_SECONDS = 600.0
+"""For which a role waits for another, unless ``deadline`` is longer."""
+
 
 def add_buffer_in_rounds(roles: RoleFactory) -> BufferInRounds:
     """Add the only replay buffer of a deterministic run, to which all actors add."""
@@ -72,7 +75,7 @@ def make_graph(
     start: Start,
     folder: Path | None,
     began: float | None = None,
-    patience: float = 600.0,
+    patience: float | None = None,
     games: Sequence[Games] | None = None,
     spread: bool = False,
     make: MakeGames | None = None,
@@ -86,7 +89,8 @@ def make_graph(
         start: where the run begins.
         folder: of the run; None writes nothing.
         began: `time.monotonic` when the run began.
-        patience: seconds that a role waits for another (0: never, for the inline runtime).
+        patience: seconds that a role waits for another (0: never, for the inline runtime); by
+            default `WAIT_SECONDS`, or longer if a role may be longer without progress.
         games: already loaded, one vector for each actor; actors load their own by default.
         spread: the roles run in several processes, of which some may be lost.
         make: loads the games that are not given (default: `games_maker`).
@@ -94,6 +98,8 @@ def make_graph(
         on_network: some of these processes may be on other hosts.
     """
     make = make or games_maker(experiment.shape)
+    if patience is None:
+        patience = max(WAIT_SECONDS, experiment.shape.deadline)
     # drawn on the CPU, so that the first parameters are the same on every device
     topology = experiment.shape.topology
     device = CPU if topology.remote_servers else placement.learn  # remote servers are on the host
@@ -267,13 +273,14 @@ def add_separate(roles: RoleFactory, topology: Separate) -> None:
     An actor adds to one buffer. A learner samples from all.
     """
     shape, seed = roles.experiment.shape, roles.experiment.seed
+    pace = Pace(None, mixed=shape.asynchronous)
     servers = roles.servers(topology.admission, own_memory=True)
     buffers = [
         roles.buffer(f"replay-{i}", f"replay-{i}", actors, i)
         for i, actors in enumerate(topology.buffers)
     ]
     for index in range(shape.actors):
-        roles.actor(f"actor-{index}", index, servers, buffers[index % len(buffers)], Pace(None))
+        roles.actor(f"actor-{index}", index, servers, buffers[index % len(buffers)], pace)
     for index in range(topology.learners):
         name, patience = f"learner-{index}", roles.patience
         sharded = roles.graph.add(

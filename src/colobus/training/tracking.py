@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -86,7 +86,7 @@ class MLflow:
 
     def __init__(self, client: Any, folder: Path, tracked: str, settings: dict[str, Any]) -> None:
         self._client = client
-        if "MLFLOW_EXPERIMENT_NAME" not in os.environ:
+        if not {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"} & os.environ.keys():
             client.set_experiment(PROJECT)
         run = client.start_run(run_id=tracked or None, run_name=folder.name)
         self.tracked = str(run.info.run_id)
@@ -146,7 +146,8 @@ class Tracked:
 
     def ended(self, episode: Episode) -> None:
         """Count an episode."""
-        self._episodes.append(episode)
+        if not self._failed:
+            self._episodes.append(episode)
 
     def update(self, status: Status) -> None:
         """Send the metrics, if it is time for them."""
@@ -161,7 +162,11 @@ class Tracked:
             self._survive(lambda: self._send(status))
         if self._client is not None:
             self._survive(self._send_films)
-            self._survive(self._client.close)
+            if not self._failed:
+                self._survive(self._client.close)
+            else:  # the next run of this process would go on in this one
+                with suppress(Exception), redirect_stdout(sys.stderr):
+                    self._client.close()
 
     def _survive(self, send: Callable[[], object]) -> None:
         """Do something with the tracker, if nothing has failed before."""
@@ -220,6 +225,8 @@ class Tracked:
         there = [self.folder / FILM, *sorted((self.folder / VIDEOS).glob("*.mp4"))]
         for path in there:
             name = path.relative_to(self.folder).as_posix()
+            if path.name == FILM and path.is_file():  # each end of the run makes it anew
+                name = f"{name} {path.stat().st_mtime_ns}"
             if path.suffix == ".mp4" and path.is_file() and name not in self._films:
                 self._client.film(path)
                 self._films.append(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +12,10 @@ import torch
 
 from colobus.core.checkpoint import Checkpoint, read_checkpoint
 from colobus.core.errors import ColobusError
+from colobus.core.fields import given
 from colobus.envs.make import action_names, is_atari
 from colobus.experiment.check import differing
-from colobus.experiment.settings import Experiment
+from colobus.experiment.settings import Experiment, flag
 from colobus.nets.network import Network
 from colobus.ops.distributions import LIMIT
 from colobus.runs.config import BEGUN, Config, check_of, read_config
@@ -25,6 +27,9 @@ SEEN = ("size", "colour", "downscale", "frame_skip")
 
 HEADS = ("heads.", "auxiliary.")
 """Beginnings of the names of what may be new: it depends on the actions and on the algorithm."""
+
+OF_AGENT = re.compile(r"\.of_agent\.\d+")
+"""Of the name of a tensor in a head that each agent has for its own."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,11 @@ class Weights:
             new |= _of_size(experiment, self.config.actions, more=1)
         if _meant(self.config.experiment) != _meant(experiment):
             new |= _of_size(experiment, self.config.actions, atoms=1)
-        return own | {name: found[name] for name in own if name not in new}
+        if experiment.network.own_heads:  # whose tensors have names of their own
+            other = {tuple(name.split(".")[:2]) for name in new}
+            new |= {name for name in own if tuple(name.split(".")[:2]) in other}
+        kept = [name for name in own if not {name, OF_AGENT.sub("", name)} & new]
+        return own | {name: found[name] for name in kept}
 
     def in_words(self, parameters: dict[str, torch.Tensor]) -> str:
         """Return what the parameters of a run are, of which others than the weights are new."""
@@ -73,6 +82,18 @@ class Weights:
         new = [name for name, values in parameters.items() if found.get(name) is not values]
         said = f"{BEGUN}{self.said} after {self.checkpoint.steps:,} steps"
         return f"{said}; new: {', '.join(new)}" if new else said
+
+
+def check_from(experiment: Experiment, base: Experiment) -> None:
+    """Raise ColobusError if settings were given that have no effect in a run with weights."""
+    decoder = experiment.network.autoencoder != "off"  # may be new
+    for group, name in (("shape", "random_steps"), ("network", "conv_init"))[: 2 - decoder]:
+        value = getattr(getattr(experiment, group), name)
+        if value != getattr(getattr(base, group), name):
+            raise ColobusError(
+                f"{given(flag(name, group), value)}: has an effect only without --from: the "
+                "statistics of the input and the convolutions come with the weights"
+            )
 
 
 def _meant(experiment: Experiment) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from colobus.core import timing
 from colobus.core.errors import Closed, Deadline
 from colobus.core.types import Batch, Trajectory, Version
 from colobus.roles.replay.queue import Fifo, Rounds, TrajectoryQueue
@@ -201,3 +203,18 @@ def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None
     assert not sampled.done()
     replay.add(marked(2))
     assert numbers(sampled.result(60)) == [1, 2]
+
+
+def test_a_batch_that_comes_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = TrajectoryQueue(Fifo(4), capacity=9, patience=60)
+    coming = [3, 2, 1, 0]
+
+    def wait_for(_changed: Any, holds: Callable[[], bool], _patience: float) -> bool:
+        if coming:  # one comes in each patience
+            replay.add(marked(coming.pop()))
+        return holds()
+
+    monkeypatch.setattr(timing, "wait_for", wait_for)
+    assert numbers(replay.sample()) == [0, 1, 2, 3]
+    with pytest.raises(Deadline, match="no batch for 60 s: the actors send nothing"):
+        replay.sample()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from colobus import __version__
 from colobus.core.checkpoint import write_pair
 from colobus.core.errors import ColobusError
+from colobus.core.fields import digits_of
 from colobus.core.functions import NoPictures, is_function
 from colobus.envs.make import gymnasium_id, is_atari
 from colobus.evaluation.agent import Agent, load
@@ -35,7 +36,7 @@ from colobus.runs.folder import CONFIG, EVALUATION, MODEL, find_files
 FILM = "replay.mp4"
 """Film of the agent in an exported folder, under the name that hubs show."""
 
-GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "replay", "stop")
+GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "replay", "reuse", "stop")
 """Groups of settings that the card shows: those that decide what is learned."""
 
 WEIGHTS = {
@@ -64,6 +65,8 @@ def model_card(
     game, algorithm = config.experiment.games.game, algorithm_name(config.experiment)
     seconds = agent.checkpoint.counters.get("seconds")
     learned_in = f", in {seconds / 60:.1f} minutes" if isinstance(seconds, float) else ""
+    if began := config.about.get("from"):
+        learned_in += f", {plain(str(began))}"
     parts = [
         metadata_of(game, algorithm, evaluation),
         f"# {plain(game)}, learned by {algorithm.upper()}",
@@ -111,11 +114,12 @@ def score_section(evaluation: Evaluation | None) -> str:
     lines = "\n".join(evaluation.lines())
     count, (low, high) = len(evaluation.games), evaluation.interval
     asked = f" of {evaluation.episodes} that were asked for" if count < evaluation.episodes else ""
-    interval = f"; 95 % interval of the mean: {low:.2f} to {high:.2f}" if count > 1 else ""
+    n = digits_of(evaluation.standard_error)
+    interval = f"; 95 % interval of the mean: {low:.{n}f} to {high:.{n}f}" if low <= high else ""
     return (
-        f"Mean **{evaluation.mean:.2f}** ± {evaluation.standard_deviation:.2f} (standard deviation "
-        f"of the games) over {count} full games{asked}{interval}. How they were played, and every "
-        f"score:\n\n```\n{lines}\n```"
+        f"Mean **{evaluation.mean:.{n}f}** ± {evaluation.standard_deviation:.{n}f} (standard "
+        f"deviation of the games) over {count} full games{asked}{interval}. How they were played, "
+        f"and every score:\n\n```\n{lines}\n```"
     )
 
 
@@ -220,6 +224,8 @@ def export_folder(
     try:
         temporary.mkdir(parents=True)
         shutil.copyfile(find_files(source)[0] / CONFIG, temporary / CONFIG)
+        if agent.checkpoint.group("int8"):  # rounded once, they stay so
+            weights = "int8"
         write_pair(temporary / MODEL, packed(agent.checkpoint, weights))
         player, say = load(temporary), progress or (lambda _what: lambda _done, _all: None)
         evaluation: Evaluation | None = None

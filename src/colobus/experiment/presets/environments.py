@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from colobus.algorithms.appo import APPO
 from colobus.envs.api import GameSettings
-from colobus.envs.make import gymnasium_id, planes, seen_shape
+from colobus.envs.make import environment_of, gymnasium_id
 from colobus.experiment.settings import Experiment, Shape
 from colobus.nets.config import NetworkSettings, TorsoName
 from colobus.roles.tracker import StopRule
@@ -96,10 +96,11 @@ def for_environment(settings: GameSettings) -> Experiment:
     name = gymnasium_id(settings.game)
     if name in RECIPES:
         return replace(RECIPES[name], games=GameSettings(game=settings.game))
-    height, width = seen_shape(settings)
+    own = environment_of(settings)
+    height, width = own.seen_shape
     base = VECTOR if height == 1 else PIXELS
     base = replace(base, games=GameSettings(game=settings.game))
-    side = min(height // planes(settings), width)
+    side = min(height // own.planes, width)
     if side < 42:  # of pixels, from which a torso of convolutions is taken
         return base
     torso: TorsoName = "dqn2013" if side >= 84 else "small"

@@ -91,7 +91,9 @@ function moving(run, name, used) {
 
 function figure(run, film, place, used) {
   const last = run.learning ? "now" : "after";
-  const when = place === run.films.length - 1 ? last : place ? "half way" : "before";
+  const share = film.steps / Math.max(run.films[run.films.length - 1].steps, 1);
+  const early = share <= 0.1 ? "before" : share >= 0.25 && share <= 0.75 ? "half way" : "";
+  const when = place === run.films.length - 1 ? last : early;
   return make("figure", {}, moving(run, film.name, used), make("figcaption", {}, make("b", {}, when), ` ${steps(film.steps)} steps`, score(run, film)));
 }
 
@@ -191,7 +193,7 @@ export function settings(runs, groups, all) {
   const names = [...new Set(columns.flatMap((run) => Object.keys(run.settings)))];
   const differs = (name) => columns.some((run) => run.settings[name] !== columns[0].settings[name]);
   if (!several && !all) {
-    byId("settings").replaceChildren(make("p", { class: "quiet" }, runs.length > 1 ? "All these runs have the same settings; at most their seeds differ." : "There is one run, so nothing differs."));
+    byId("settings").replaceChildren(make("p", { class: "quiet" }, runs.length > 1 ? "All these runs have the same settings, but for their seeds, when they end and what they write." : "There is one run, so nothing differs."));
     return;
   }
   const wanted = names.filter((name) => name !== "seed" && (all || differs(name)));

@@ -152,7 +152,7 @@ class TrajectoryQueue(Closable, ReplayReader):
         super().__init__(self.patience)
         self._full = self.capacity if self.full is None else self.full
         self._stored: deque[Trajectory] = deque()
-        self._handed_out = 0
+        self._added = self._handed_out = 0
         self.dropped = 0
 
     @property
@@ -173,6 +173,7 @@ class TrajectoryQueue(Closable, ReplayReader):
             if self._closed:
                 raise Closed
             self._stored.append(trajectory)
+            self._added += 1
             if len(self._stored) > self.capacity:
                 self._stored.popleft()
                 self.dropped += 1
@@ -195,7 +196,13 @@ class TrajectoryQueue(Closable, ReplayReader):
                 chosen = self.selector.take(self._stored)
                 return chosen is not None
 
-            self.wait_until(ready, "batch", lambda: ": the actors send nothing", patience)
+            self.wait_until(
+                ready,
+                "batch",
+                lambda: ": the actors send nothing",
+                patience,
+                lambda: self._added if patience is None else 0,  # slowly, but it comes
+            )
             assert chosen is not None
             old = self.replay_mix.take(chosen) if self.replay_mix else []
             first = self._handed_out

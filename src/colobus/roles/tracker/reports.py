@@ -206,6 +206,11 @@ class StopRule:
     """Stop when the evaluator's mean of 50 full games reaches this; auto is DBA3C's target for the
     game."""
 
+    @property
+    def ends(self) -> bool:
+        """Whether steps or minutes end the run at the latest."""
+        return bool(self.steps or self.minutes)
+
     def used(self, steps: int, seconds: float) -> float:
         """Return the share of the steps or minutes that is over; 0 if neither is limited."""
         of_steps = steps / self.steps if self.steps else 0.0

@@ -172,6 +172,7 @@ class Tracker:
         They are those that the score counts. Only the newest `KEPT_EPISODES` are there.
         """
         with self._lock:
+            number = number if number <= self._heard else 0  # of a tracker that was lost
             new = min(self._heard - number, len(self._episodes))
             return list(islice(self._episodes, len(self._episodes) - new, None)), self._heard
 
@@ -315,6 +316,9 @@ class Tracker:
         if self._writer is None:
             return
         self._picture.finish()
+        with self._lock:
+            if not self._over and self._line[0] < self._status.steps:  # stopped between two lines
+                self._write_line(last=True)
         if self._tensorboard:
             self._tensorboard.close()
         self._writer.close()

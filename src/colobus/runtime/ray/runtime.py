@@ -232,6 +232,8 @@ class Ray:
         process.heard = time.monotonic()
         for line in heartbeat.lines:
             self.log(line)
+        for event in heartbeat.events:
+            self.tell_of(process=process, **event)
         if heartbeat.incarnation != self.processes.incarnation:
             return
         process.take_heartbeat(heartbeat)
