@@ -271,3 +271,12 @@ def test_without_slurm_the_job_is_written() -> None:
     assert code == 2
     assert "there is no Slurm here (no sbatch on the PATH); runs/catch-1.sh is written" in err
     assert Path("runs/catch-1.sh").exists()
+
+
+def test_a_gpu_of_the_login_node_is_none_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Ray the device auto is the CPU."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    words = ("slurm", "dba3c-catch", "--device", "auto", "--file", tmp_path / "job.sh")
+    assert colobus(*words, "--out", tmp_path / "run")[0] == 0

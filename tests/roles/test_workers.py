@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from colobus.algorithms.a3c import A3C
 from colobus.core.errors import Deadline
+from colobus.core.files import read_lines
 from colobus.core.types import Answer, Gradient, Origin, Params, State, Traffic, Update, Version
 from colobus.experiment.presets import PRESETS
 from colobus.ops.flat import FlatParameters
@@ -26,6 +28,7 @@ from colobus.roles.schedule import Schedule, SharedSchedule, annealed
 from colobus.roles.tracker import ResumePoint, StopRule
 from colobus.roles.tracker.score import Exactly, Keeper, Moment, Resume
 from colobus.roles.update_schedule import UpdateSchedule
+from colobus.training.runtimes import Plan
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import make_net, random_trajectory, stand_in
@@ -340,3 +343,23 @@ def test_a_free_run_has_the_newest_states_of_all_actors() -> None:
     without = Keeper(Resume(2), 0)
     hand_over(without, range(9), 1)
     assert without.saved(50) == ({}, {})  # one actor is missing
+
+
+@pytest.mark.parametrize(("deadline", "seconds"), [(120.0, 600.0), (3600.0, 3600.0)])
+def test_a_role_waits_as_long_as_another_may_be_without_progress(
+    deadline: float, seconds: float
+) -> None:
+    base = PRESETS["catch"]
+    experiment = replace(base, shape=replace(base.shape, deadline=deadline))
+    roles = make_graph(experiment, begin(experiment), None).build()
+    queues = [role for role in roles.values() if isinstance(role, TrajectoryQueue)]
+    assert [queue.patience for queue in queues] == [seconds]
+
+
+def test_events_of_a_resumed_run_have_the_time_of_the_run(tmp_path: Path, now: list[float]) -> None:
+    start = stand_in(SimpleNamespace(counters={"seconds": 100.0}))
+    plan = Plan(*[stand_in(None)] * 9)._replace(folder=tmp_path, start=start)
+    write = plan.events(began=now[0])
+    now[0] += 7.0
+    write({"event": "lost"})
+    assert read_lines(tmp_path / "events.jsonl") == [{"seconds": 107.0, "event": "lost"}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 from colobus.cli.flags import RunPath, check_run, parse, print_json
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError
-from colobus.core.fields import POSITIVE, OnlyWith, Range, digits_of
+from colobus.core.fields import POSITIVE, OnlyWith, Range, with_error
 from colobus.runtime.system import lower_priority
 
 LOWEST = 19
@@ -134,10 +133,9 @@ def in_words(result: dict[str, Any]) -> str:
             f"{result['score']:.7g} in {result['games']} games; {rest}"
         )
     fewer = f" ({result['asked']} asked for)" if result["asked"] > result["games"] else ""
-    digits = digits_of(result["standard_error"])
-    error = f" ± {result['standard_error']:.{digits}f} (standard error)"
-    error *= not math.isnan(result["standard_error"])
+    mean = with_error(result["mean"], result["standard_error"])
+    mean += " (standard error)" * ("±" in mean)
     return (
-        f"{result['steps']:,} steps: mean {result['mean']:.{digits}f}{error}, max "
-        f"{result['max']:.7g} of {result['games']} games{fewer}; {rest}"
+        f"{result['steps']:,} steps: mean {mean}, max {result['max']:.7g} of {result['games']} "
+        f"games{fewer}; {rest}"
     )

@@ -119,7 +119,7 @@ def main() -> NoReturn:
     if "--json" in sys.argv and HELPS.isdisjoint(sys.argv):
         _keep_apart()
     code = run(sys.argv[1:])
-    code = interrupts.exit_code if code == 130 else code  # or of the signal that it was
+    code = interrupts.exit_code if code == 130 else code  # of another signal
     if any(t.daemon and t is not threading.current_thread() for t in threading.enumerate()):
         with contextlib.suppress(OSError):
             sys.stdout.flush()

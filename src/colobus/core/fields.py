@@ -172,6 +172,12 @@ def digits_of(error: float | None) -> int:
     return 1 - math.floor(math.log10(error))
 
 
+def with_error(value: float, error: float) -> str:
+    """Return a number with its standard error; alone if that is nan."""
+    digits = digits_of(error)
+    return f"{value:.{digits}f}" + f" ± {error:.{digits}f}" * (not math.isnan(error))
+
+
 def given(flag_name: str, value: Any) -> str:
     """Return a flag as it is given: ``--lr 0.1``, ``--colour`` or ``--no-colour``."""
     if isinstance(value, bool):

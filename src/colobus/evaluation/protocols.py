@@ -14,7 +14,7 @@ from statistics import fmean, median, pstdev, quantiles, stdev
 from typing import Any, NamedTuple
 
 from colobus.core.errors import ColobusError, nearest
-from colobus.core.fields import digits_of
+from colobus.core.fields import digits_of, with_error
 from colobus.core.notebook import html_table
 from colobus.core.types import Version
 from colobus.envs.api import GameSettings
@@ -125,11 +125,10 @@ class Evaluation:
     minutes: float | None = None  # after which no game was begun
 
     def _repr_html_(self) -> str:
-        error, (low, high) = self.standard_error, self.interval
-        n = digits_of(error)
-        score = f"{self.mean:.{n}f}"
-        if not math.isnan(error):
-            score += f" ± {error:.{n}f} (standard error), 95 %: {low:.{n}f} to {high:.{n}f}"
+        score, (low, high) = with_error(self.mean, self.standard_error), self.interval
+        if not math.isnan(low):
+            n = digits_of(self.standard_error)
+            score += f" (standard error), 95 %: {low:.{n}f} to {high:.{n}f}"
         share = self.human_normalised
         rows = {"mean score": score if self.games else "no game was over"}
         rows |= {"human-normalised": "" if share is None else f"{share:.1f} %"}
@@ -229,15 +228,14 @@ class Evaluation:
         own = self.protocol.episodes
         kind = "games, each from one start" if self.starts else "full games"
         instead = f" instead of {own}" if self.episodes != own or self.too_late else ""
-        error = self.standard_error
-        digits = digits_of(error)
         spread = (
-            f" ± {error:.{digits}f} (standard error), median {self.median:.7g}, quartiles "
+            f" (standard error), median {self.median:.7g}, quartiles "
             f"{self.quartiles[0]:.7g} and {self.quartiles[1]:.7g}, min {self.min:.7g}, max "
             f"{self.max:.7g}"
-        ) * (not math.isnan(error))
+        ) * (not math.isnan(self.standard_error))
         lines = [
-            f"{settings.game} after {self.steps:,} steps: mean {self.mean:.{digits}f}{spread}",
+            f"{settings.game} after {self.steps:,} steps: mean "
+            f"{with_error(self.mean, self.standard_error)}{spread}",
             *self._beside_a_human(),
             f"protocol {self.protocol.name}: {self.protocol.about}; {count} {kind}{instead}, raw "
             f"rewards, {describe(self.policy, self.epsilon)}, {len(self.action_names)} actions, "

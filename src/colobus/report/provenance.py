@@ -133,6 +133,5 @@ def results_csv(results: Results) -> str:
     known = dict.fromkeys(rows[0])
     for run, group, game in results.unscored:
         own = {"run": run.name, "group": group, "game": game, "seed": run.seed}
-        own["protocol"] = "not evaluated so"
-        rows.append(known | own | {"machine": machine_line(run)})
+        rows.append(known | own | {"protocol": "not evaluated so", "machine": machine_line(run)})
     return as_csv(rows)

@@ -260,11 +260,10 @@ def usual_protocol(runs: Sequence[RunFolder]) -> str:
     Of equal ones it is that of the later checkpoints.
     """
     last = {(e.protocol, run.path): e.steps for run in runs for e in run.evaluations}
-    counts, steps = Counter(name for name, _ in last), Counter[str]()
-    for (name, _), after in last.items():
-        steps[name] += after
-    most = sorted(counts, key=lambda name: (-counts[name], -steps[name], name))
-    return most[0] if most else TRAINING_GAMES
+    of: dict[str, list[int]] = {}
+    for (name, _), steps in last.items():
+        of.setdefault(name, []).append(steps)
+    return max(sorted(of), key=lambda name: (len(of[name]), sum(of[name])), default=TRAINING_GAMES)
 
 
 def methods(runs: Sequence[RunFolder]) -> dict[str, tuple[RunFolder, ...]]:

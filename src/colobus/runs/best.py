@@ -23,7 +23,7 @@ from colobus.core.checkpoint import (
     read_checkpoint,
 )
 from colobus.core.errors import ColobusError
-from colobus.core.fields import digits_of
+from colobus.core.fields import with_error
 from colobus.roles.tracker import WINDOW
 from colobus.runs.folder import CHECKPOINTS, EVALUATIONS
 from colobus.runs.read import read_evaluations
@@ -46,8 +46,7 @@ class Measured(NamedTuple):
     how: str
 
     def __str__(self) -> str:
-        digits = digits_of(self.error)
-        return f"{self.mean:.{digits}f} ± {self.error:.{digits}f}"
+        return with_error(self.mean, self.error)
 
     def is_below(self, other: Measured) -> bool:
         """Return whether this score is lower by more than the interval."""

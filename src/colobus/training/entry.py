@@ -185,8 +185,7 @@ def train(
         begun = replace(begun, folder=usual if out is None else Path(out))
         if resume_or_start and may_go_on(begun.folder, log):
             begun = _again(begun, make_env)
-            if not isinstance(what, Experiment):  # else they are those of the call
-                # without --cores, which has chosen settings that hold on
+            if not isinstance(what, Experiment):  # without --cores, whose choices hold on
                 experiment = presets.with_target(with_settings(begun.base, **wanted))
     resumed = begun.config is not None
     if begun.config is not None:

@@ -235,10 +235,8 @@ def _precision(experiment: Experiment, games: Games, device: torch.device) -> Pr
         return gpu_precision(device)
     if experiment.deterministic:
         return native_precision()  # a measurement may differ from run to run
-    heads, own = (
-        partial(experiment.algorithm.heads, games.actions),
-        environment_of(experiment.games),
-    )
+    heads = partial(experiment.algorithm.heads, games.actions)
+    own = environment_of(experiment.games)
     return faster_precision(
         experiment.network, games.frame_shape, heads, planes=own.planes, masks=own.masks
     )

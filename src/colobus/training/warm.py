@@ -71,8 +71,8 @@ class Weights:
         if _meant(self.config.experiment) != _meant(experiment):
             new |= _of_size(experiment, self.config.actions, atoms=1)
         if experiment.network.own_heads:  # whose tensors have names of their own
-            other = {tuple(name.split(".")[:2]) for name in new}
-            new |= {name for name in own if tuple(name.split(".")[:2]) in other}
+            heads = tuple(".".join(name.split(".")[:2]) + "." for name in new)
+            new |= {name for name in own if name.startswith(heads)}
         kept = [name for name in own if not {name, OF_AGENT.sub("", name)} & new]
         return own | {name: found[name] for name in kept}
 
@@ -86,8 +86,9 @@ class Weights:
 
 def check_from(experiment: Experiment, base: Experiment) -> None:
     """Raise ColobusError if settings were given that have no effect in a run with weights."""
-    decoder = experiment.network.autoencoder != "off"  # may be new
-    for group, name in (("shape", "random_steps"), ("network", "conv_init"))[: 2 - decoder]:
+    no_decoder = experiment.network.autoencoder == "off"  # which may be new
+    chosen = [("shape", "random_steps"), *[("network", "conv_init")] * no_decoder]
+    for group, name in chosen:
         value = getattr(getattr(experiment, group), name)
         if value != getattr(getattr(base, group), name):
             raise ColobusError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import secrets
 import shutil
 from collections.abc import Callable
@@ -115,7 +116,9 @@ def score_section(evaluation: Evaluation | None) -> str:
     count, (low, high) = len(evaluation.games), evaluation.interval
     asked = f" of {evaluation.episodes} that were asked for" if count < evaluation.episodes else ""
     n = digits_of(evaluation.standard_error)
-    interval = f"; 95 % interval of the mean: {low:.{n}f} to {high:.{n}f}" if low <= high else ""
+    interval = (
+        f"; 95 % interval of the mean: {low:.{n}f} to {high:.{n}f}" if not math.isnan(low) else ""
+    )
     return (
         f"Mean **{evaluation.mean:.{n}f}** ± {evaluation.standard_deviation:.{n}f} (standard "
         f"deviation of the games) over {count} full games{asked}{interval}. How they were played, "
