@@ -94,7 +94,9 @@ class Printer:
         self, to_stderr: bool = False, console: Console | None = None, goes_on: bool = True
     ) -> None:
         self._writing: Callable[[], Any] = survived if goes_on else nullcontext
-        self.console = console or Unbroken(stderr=to_stderr, highlight=False, soft_wrap=True)
+        self.console = console or Unbroken(
+            stderr=to_stderr, highlight=False, soft_wrap=True, emoji=False
+        )
         self.live = self.console.is_terminal and not self.console.is_dumb_terminal
         width, height = self.console.size
         self.live = self.live and width >= LEAST_SIZE[0] and height >= LEAST_SIZE[1]

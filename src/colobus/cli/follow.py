@@ -12,6 +12,7 @@ from colobus.cli.flags import RunPath, check_run, parse, print_json
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError
 from colobus.core.fields import POSITIVE, OnlyWith, Range, with_error
+from colobus.runs.folder import find_files
 from colobus.runtime.system import lower_priority
 
 LOWEST = 19
@@ -53,6 +54,8 @@ def main(args: Sequence[str]) -> int:
         raise ColobusError("--no-evaluate --no-record: nothing is left to do; leave one out")
     if parent is None:  # else the training may not have written config.json yet
         check_run(flags.run)
+        if find_files(flags.run)[1]:
+            raise ColobusError(f"{flags.run} is an exported agent and learns no more; name a run")
     lower_priority(LOWEST)  # before torch and the emulator start threads, which inherit it
     import torch
 

@@ -141,7 +141,8 @@ def _dispatch(args: Sequence[str]) -> int:
     if first not in COMMANDS:
         raise ColobusError(f"unknown command {first!r}: {_meant(first)}")
     parts = [part for word in args for part in word.split("=", word.startswith("--"))]
-    for before, word in pairwise(parts):
+    for given, word in pairwise(parts):
+        before = given.replace("_", "-") if given.startswith("--") else given
         if not word and (before in NAMING or not before.startswith("-")):
             what = before if before in NAMING else "''"
             raise ColobusError(f"{what} is empty; give it a value, or leave it out")

@@ -129,10 +129,12 @@ def main(args: Sequence[str]) -> int:
     if resumed and (over := already_over(folder, wanted.experiment.stop, check_of(config))):
         printer.line(f"{folder} is past its stop rule: {over}; to go on, give {STOP_FLAGS}")
         told: dict[str, Any] = {"folder": str(folder), "stopped": "before"}
-        if flags.finish and not (folder / CURVE).exists():  # it was stopped there
-            finish(folder, printer, told, flags)
-        if flags.json:
-            print_json(told)
+        try:
+            if flags.finish and not (folder / CURVE).exists():  # it was stopped there
+                finish(folder, printer, told, flags)
+        finally:  # what there is
+            if flags.json:
+                print_json(told)
         return 0
     weights = read_weights(flags.from_, printer.line) if flags.from_ and not resumed else None
     with (

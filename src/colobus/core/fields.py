@@ -42,7 +42,7 @@ class Range(annotated_types.GroupedMetadata):
     def __str__(self) -> str:
         words = {"at least": self.low, "above": self.above, "at most": self.high}
         words["below"] = self.below
-        said = [f"{word} {limit:,g}" for word, limit in words.items() if limit is not None]
+        said = [f"{word} {_digits(limit, ',')}" for word, limit in words.items() if limit is not None]
         return " and ".join(said) or "any finite number"
 
 
@@ -128,7 +128,8 @@ def read(kind: Any, data: Any, name: Name, own: str = "") -> Any:
     from pydantic import ValidationError
 
     try:
-        text = json.dumps(data, default=str)
+        # bytes of a path that are no UTF-8 would make it no JSON
+        text = json.dumps(data, default=str, ensure_ascii=False).encode(errors="replace")
         return _adapter(kind).validate_json(text, strict=True, extra="forbid")
     except ValidationError as error:
         raise ColobusError(_in_words(error.errors(), kind, name, own)) from None
@@ -162,7 +163,13 @@ def shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return " ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return _digits(value) if isinstance(value, float) else str(value)
+
+
+def _digits(value: float, grouped: str = "") -> str:
+    """Return a number as short as it can be without being rounded."""
+    short = f"{value:{grouped}g}"
+    return short if float(short.replace(",", "")) == value else f"{value:{grouped}}"
 
 
 def digits_of(error: float | None) -> int:

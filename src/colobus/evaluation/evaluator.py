@@ -128,6 +128,8 @@ def _number_of_games(protocol: Protocol, episodes: int | None, starts: StartStat
         ColobusError: if it is none, or the protocol needs start states that are missing (or the
             reverse).
     """
+    if not isinstance(starts, StartStates | None):
+        raise ColobusError(f"starts {starts!r}: must be what start_states.read_starts returns")
     if protocol.starts != (starts is not None):
         need = "needs start states" if protocol.starts else "begins games at their beginning"
         raise ColobusError(f"protocol {protocol.name!r} {need}; only 'human' takes starts")

@@ -93,7 +93,10 @@ class Suite:
         protocol = find_protocol(self.protocol)
         for game, seed in self.pairs:
             experiment, folder = self.experiment(game, seed), self.run(game, seed)
-            check(experiment)
+            try:
+                check(experiment)
+            except ColobusError as error:
+                raise ColobusError(f"{error} (in a suite by another --preset)") from None
             protocol.settings(experiment.games)
             if not is_run(folder):
                 continue

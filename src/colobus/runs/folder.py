@@ -278,12 +278,17 @@ def find_files(source: str | Path) -> tuple[Path, Path | None]:
     Raises:
         ColobusError: if it is another file, or the zoo is asked for an agent that it has not.
     """
+    if not isinstance(source, str | os.PathLike):
+        raise ColobusError(
+            f"{type(source).__name__}: is no run; name its folder, such as result.folder"
+        )
     path = place_of(Path(source))
     if os.path.isfile(path / MODEL):
         return path, path / MODEL
     if path.suffix != TENSORS:
         if os.path.isfile(path):
-            raise ColobusError(f"{str(path)!r} is a file; name the run's folder, {path.parent}")
+            above = next((f", {each}" for each in path.parents if is_run(each)), "")
+            raise ColobusError(f"{str(path)!r} is a file; name the run's folder{above}")
         return path, None
     above = Path(os.path.normpath(path.parent / ".."))  # also of a file's name alone
     return (path.parent if path.name == MODEL else above), path

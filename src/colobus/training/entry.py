@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,13 +145,16 @@ def train(
     stops = {"steps": steps, "minutes": minutes, "until_score": until_score, "seed": seed}
     wanted = settings | {key: value for key, value in stops.items() if value is not None}
     check_callable(make_env=make_env)
+    if not callable(log):
+        raise ColobusError(f"log {log!r}: must be a function that takes a line, such as print")
     devices = Devices(str(device), str(act_device or ""), cuda_graphs, act_with)
     check_fields(devices, flag)
-    for key, value in {"out": out, "name": name, "resume": resume, "from_run": from_run}.items():
-        if not isinstance(value, str | None if key == "name" else str | Path | None):
-            raise ColobusError(f"{key} {value!r}: must be a text{' or a path' * (key != 'name')}")
     if callable(env) or callable(what):
         raise ColobusError("env: is a function, must be a name; give it as make_env")
+    texts = {"name": name, "env": env}
+    for key, value in {"out": out, "resume": resume, "from_run": from_run, **texts}.items():
+        if not isinstance(value, str | None if key in texts else str | Path | None):
+            raise ColobusError(f"{key} {value!r}: must be a text{' or a path' * (key not in texts)}")
     if not isinstance(cluster, Cluster | Hosts | None):
         raise ColobusError(f"cluster {cluster!r}: must be such as colobus.Cluster(address=...)")
     if make_env is not None and env is not None:
@@ -160,6 +164,8 @@ def train(
             raise ColobusError(
                 "resume: the run has its own settings and folder; leave out the rest"
             )
+        if name:
+            raise ColobusError(f"name {name!r}: has an effect only in a new run")
         begun = _resumed(Path(resume), make_env)
     else:
         env = env if make_env is None else name_of(make_env)
@@ -321,7 +327,7 @@ def with_settings(experiment: Experiment, **settings: Any) -> Experiment:
     inner: dict[str, dict[str, Any]] = {}
     for key in settings.keys() - changes.keys():
         if key not in places:
-            known = [*places, *alone, *groups_of(base)]
+            known = [*places, *alone, *groups_of(base), *signature(train).parameters]
             near = hint(key, str, known) or nearest(key, known)
             said = presets.algorithms_with(key, base) or near
             raise ColobusError(f"{key}: unknown setting; {said}")

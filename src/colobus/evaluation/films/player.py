@@ -220,7 +220,7 @@ def record(
     """
     agent, out = as_agent(agent), Path(out)
     seed = argument(Annotated[int, Range(0)], seed, "seed")
-    form = format_of(out, seconds)
+    form = format_of(out, seconds := float(argument(float, seconds, "seconds")))
     screen = make_screen(agent.games, int(game_seeds(seed, "film", 1)[0]))
     player = Player(agent, screen, generator(seed, "film actions"), policy, stuck)
     with closing(screen), filming(out, screen.rate) as film:

@@ -27,6 +27,7 @@ from colobus.envs.make import (
 from colobus.experiment.aliases import algorithm_hint
 from colobus.experiment.presets import appo, dba3c, dqn, environments
 from colobus.experiment.settings import Experiment, find_algorithm
+from colobus.nets.config import NetworkSettings
 
 PRESETS = appo.PRESETS | dba3c.PRESETS | dqn.PRESETS | environments.PRESETS
 
@@ -134,6 +135,8 @@ def in_environment(
     if is_gym(game) and (is_atari(experiment.games.game) or general):
         network = environments.for_environment(replace(given, game=game)).network
         experiment = replace(experiment, network=network)
+    elif general and is_atari(game):
+        experiment = replace(experiment, network=NetworkSettings())
     return _in_game(replace(experiment, stop=stop), game, sticky, given), note
 
 
