@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -253,7 +254,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         *("train catch --algorithm ", "train catch --track=", "train catch --cores="),
         *("train catch --place ", "train catch --act-device=", "slurm catch --partition "),
         *("slurm catch --account=", "report runs --protocol ", "train catch --own-torso="),
-        *("train catch --own-heads ", "train catch --observe="),
+        *("train catch --own-heads ", "train catch --observe=", "train catch --own_torso "),
+        *("train catch --own_heads=", "show catch --act_device="),
     ],
 )
 def test_an_empty_name_is_refused_and_not_as_if_left_out(
@@ -261,7 +263,7 @@ def test_an_empty_name_is_refused_and_not_as_if_left_out(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     last = words.split(" ")[-1] or words.split()[-1]
-    what = last.rstrip("=") if last.startswith("--") else "''"
+    what = last.rstrip("=").replace("_", "-") if last.startswith("--") else "''"
     assert f"colobus: {what} is empty; give it a value, " in refused(*words.split(" "))
     assert list(tmp_path.iterdir()) == []
 
@@ -283,6 +285,32 @@ def test_a_file_in_a_run_is_not_the_run(tmp_path: Path) -> None:
     said = f"colobus: {str(file)!r} is a file; name the run's folder, {file.parent}\n"
     assert refused("train", "catch", "--from", file) == said
     assert refused("eval", file) == said
+    inner = file.parent / "checkpoints" / "00000007.json"
+    inner.parent.mkdir()
+    inner.touch()
+    assert f"name the run's folder, {file.parent}\n" in refused("eval", inner)
+    (tmp_path / "README.md").touch()
+    assert refused("eval", tmp_path / "README.md").endswith("name the run's folder\n")
+
+
+def test_a_path_may_have_bytes_that_are_no_text(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    run = make_run(folder / "run")
+    assert colobus("show", run)[0] == 0
+    assert colobus("report", folder, "--out", folder / "report.md")[0] == 0
+    assert (folder / "report.md").exists()
+
+
+def test_an_exported_agent_is_not_followed(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "model.safetensors").touch()
+    assert f"{run} is an exported agent and learns no more; name a run" in refused("follow", run)
+
+
+def test_a_suite_has_its_settings_from_a_preset(tmp_path: Path) -> None:
+    err = refused("suite", "catch", "--steps", "100", "--protocol", "training", "--out", tmp_path)
+    assert "--torso pooled" in err
+    assert err.endswith("(in a suite by another --preset)\n")
 
 
 def test_every_setting_is_a_flag_with_help() -> None:

@@ -474,6 +474,12 @@ def test_a_tiny_terminal_gets_plain_lines(width: int, height: int) -> None:
 NAMES = ["runs/[red]", "a[/b]", "[[", "x\x1b[2Jy", "\udcff", "$x_{", "x" * 200]
 
 
+def test_no_word_becomes_a_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("env.py:100: ValueError", "my_games:snake: seen", "--resume runs/lr:a:b"):
+        Printer().line(line)
+        assert capsys.readouterr().out == f"{line}\n"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_may_have_any_name(name: str) -> None:
     to, file = printer(terminal=True, width=120)

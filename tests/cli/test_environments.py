@@ -20,6 +20,7 @@ from colobus.envs.playing import make_env
 from colobus.experiment.check import check
 from colobus.experiment.presets import FAMILIES, PRESETS, in_environment, preset
 from colobus.experiment.presets.environments import RECIPES, for_environment
+from colobus.nets.config import NetworkSettings
 from colobus.runs.config import Config, read_config, write_config
 from colobus.training import entry
 from helpers.launching import colobus as command
@@ -128,6 +129,9 @@ def test_what_the_first_word_and_env_mean() -> None:
     assert of("--env", "breakout") == ("breakout", "pooled", "breakout")
     assert of("--env", grid, "--env=breakout") == of("--env", "breakout")  # the last one counts
     assert of("pong", "--env", "breakout") == ("breakout", "small", "pong-breakout")
+    for general in ("pixels", "vector"):  # one frame does not say where a ball flies
+        wanted = resolve(ExperimentFlags, "train", [general, "--env", "ALE/Pong-v5"])
+        assert wanted.experiment.network == NetworkSettings()
     stop = resolve(ExperimentFlags, "train", ["pong", "--env", "breakout"]).experiment.stop
     assert (stop.until_score, stop.steps) == (None, PRESETS["pong"].stop.steps)
 

@@ -158,6 +158,22 @@ def test_arguments_in_python_too() -> None:
     said = r"^max_grad_norm: unknown setting; here it is gradient_clip$"
     with pytest.raises(colobus.ColobusError, match=said):
         colobus.train("catch", max_grad_norm=0.5)
+    for given, said in (
+        ("save_dir", r"here it is out$"),
+        ("n_jobs", r"here it is cores$"),
+        ("resume_or_strat", r"'resume_or_start'"),
+    ):
+        with pytest.raises(colobus.ColobusError, match=said):
+            colobus.train("catch", **{given: "x"})  # type: ignore[arg-type]
+
+
+def test_a_command_without_a_flag_says_whose_it_is() -> None:
+    assert "here it is --out (of colobus train)\n" in refused("show", "pong", "--exp-name", "x")
+
+
+def test_given_numbers_and_limits_are_not_rounded() -> None:
+    assert "--gamma 1.0000001: must be at" in refused("show", "catch", "--gamma", "1.0000001")
+    assert "at most 2,147,483,647" in refused("show", "catch", "--seed", "3000000000")
 
 
 def test_attributes_of_the_module_too() -> None:

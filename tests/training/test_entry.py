@@ -28,6 +28,19 @@ from helpers import gym_toys
 QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 
 
+def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:
+    result = Result(tmp_path, Status(0), interrupted=False)
+    wrong: list[tuple[Any, str]] = [
+        (lambda: colobus.load(result), r"^Result: is no run; name its folder, such as result"),  # type: ignore[arg-type]
+        (lambda: colobus.train("catch", env=3), r"^env 3: must be a text$"),  # type: ignore[arg-type]
+        (lambda: colobus.train("catch", log=None), r"^log None: must be a function"),  # type: ignore[arg-type]
+        (lambda: colobus.train(resume=tmp_path, name="x"), r"^name 'x': .* only in a new run$"),
+    ]
+    for call, said in wrong:
+        with pytest.raises(colobus.ColobusError, match=said):
+            call()
+
+
 def test_a_preset_is_that_of_the_command_line() -> None:
     assert colobus.preset("pong") == PRESETS["pong"]
     assert colobus.preset("ALE/Breakout-v5") == named("ALE/Breakout-v5")[0]
