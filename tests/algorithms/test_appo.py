@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from colobus.algorithms.api import COEFFICIENT_LIMITS, followed, linear
+from colobus.algorithms.api import COEFFICIENT_LIMITS, Ends, followed, linear
 from colobus.algorithms.appo import APPO, Steps
 from colobus.algorithms.batches import Minibatch
 from colobus.nets.network import NetworkSettings
@@ -218,6 +218,19 @@ def test_the_learning_rate_stays_within_its_limits() -> None:
         for _ in range(40):
             algorithm.after(algorithm_state, {"kl": kl}, steps=0)
         assert float(algorithm_state["learning_rate"]) == limit
+
+
+def test_lines_of_a_class_that_inherits_move_and_win() -> None:
+    class Narrowing(APPO):
+        @property
+        def ends(self) -> Ends:
+            return {"narrow": (0.25, 0.75), "learning_rate": (0.5, 0.25)}
+
+    algorithm = Narrowing(anneal_steps=1000)
+    algorithm_state = algorithm.start()
+    algorithm.after(algorithm_state, {"kl": 0.0}, steps=500)
+    found = [algorithm.now(algorithm_state, name) for name in ("narrow", "learning_rate")]
+    assert found == [0.5, 0.375]
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,8 @@ class APPO(Algorithm):
         state = {"learning_rate": self.lr, "entropy": self.entropy, "kl_target": self.kl}
         if self.kl_coeff:
             state["kl_coefficient"] = self.kl_coeff
-        return {name: torch.tensor(value, dtype=torch.float64) for name, value in state.items()}
+        own = {name: torch.tensor(value, dtype=torch.float64) for name, value in state.items()}
+        return own | super().start()  # lines of `ends` of a class that inherits from this one
 
     @torch.no_grad()
     def prepare(
@@ -298,6 +299,7 @@ class APPO(Algorithm):
             weight.fill_(followed(float(weight), values["kl_term"], self.kl_target))
         algorithm_state["entropy"].fill_(self._annealed(self.entropy, self.entropy_end, steps))
         algorithm_state["kl_target"].fill_(self._annealed(self.kl, self.kl_end, steps))
+        super().after(algorithm_state, values, steps)  # last, so that lines of `ends` win
 
     def _annealed(self, start: float, end: float, steps: int) -> float:
         return linear(start, end, steps, self.anneal_steps, self.anneal_stages)
