@@ -16,14 +16,15 @@ class PolicyGradient(colobus.APPO):
         """Return policy + value - entropy, and its terms."""
         steps = minibatch.steps
         outputs = net(minibatch.observations)
-        log_policy = losses.log_softmax(outputs["policy"])
+        log_policy = losses.log_softmax(outputs["policy"], steps.allowed)
         chosen = losses.chosen(log_policy, steps.actions)
         advantages = losses.standardise(steps.advantages, steps.weights)
         policy = losses.policy_gradient(chosen, advantages, steps.weights)
         value = losses.value_loss(outputs["value"].squeeze(1), steps.targets, steps.weights)
         entropy = losses.entropy(log_policy, steps.weights)
         ratios = (chosen - steps.log_probs).detach()
-        kl = losses.approximate_kl(ratios, steps.weights)  # `APPO.after` steers by it
+        # `APPO.after` steers by it: games that repeat actions, and old windows, would mislead
+        kl = losses.approximate_kl(ratios, steps.weights * steps.independent)
         total = (
             policy + self.value_coefficient * value - float(algorithm_state["entropy"]) * entropy
         )

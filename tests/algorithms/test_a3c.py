@@ -162,6 +162,13 @@ def test_a_batch_in_which_nothing_counts_moves_nothing() -> None:
     assert not net.gradients()[0].any()
 
 
+def test_without_independent_draws_no_divergence_is_measured() -> None:
+    case = Case(0)
+    case.played.independent[:] = False
+    _, terms, _ = case.run(ALGORITHM)
+    assert terms["kl"].item() == -np.inf  # what the learner leaves out; 0 would count
+
+
 @pytest.mark.parametrize(("steps", "done"), [(0, 0.0), (250, 0.25), (1000, 1.0), (5000, 1.0)])
 @pytest.mark.parametrize(
     ("algorithm", "ends"),

@@ -16,8 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import colobus
+from colobus.algorithms.appo import Steps
+from colobus.algorithms.batches import Minibatch
 from colobus.cli import export
 from colobus.envs.api import GameSettings
 from colobus.envs.make import ENVIRONMENTS
@@ -26,6 +29,7 @@ from colobus.experiment.presets import preset
 from colobus.experiment.settings import ALGORITHMS
 from colobus.runs.curves import read_metrics
 from helpers.launching import python
+from helpers.outputs import Given
 from helpers.players import write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,6 +110,27 @@ def learned(said: str) -> bool:
     """Return whether a run reached its score before the end of its steps, which are 60,000."""
     (steps,) = re.findall(r"^(\d+) steps, score -?\d\.\d\d$", said, re.M)
     return int(steps) < 60_000
+
+
+def test_held_games_do_not_steer_an_algorithm_of_ones_own() -> None:
+    """Nor do old windows; and a forbidden action has no share of the policy."""
+    text = (EXAMPLES / "own_algorithm.py").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "own_algorithm"}
+    exec(text.partition("\nresult =")[0], names)
+    algorithm, ones = names["PolicyGradient"](), torch.ones(2)
+    steps = Steps(
+        actions=torch.tensor([0, 1]),
+        log_probs=torch.tensor([0.0, -5.0]),
+        advantages=ones,
+        targets=ones,
+        weights=ones,
+        independent=torch.tensor([1.0, 0.0]),
+        old=torch.empty(2, 0),
+        allowed=torch.tensor([[True, False], [True, True]]),
+    )
+    net = Given(np.zeros((2, 2)), np.zeros(2))
+    _, terms = algorithm.loss(net, Minibatch(torch.empty(2), steps), algorithm.start())
+    assert terms["kl"].item() == 0.0
 
 
 @pytest.mark.slow
