@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import colobus
+from colobus.algorithms.api import Ends
 from colobus.cli.experiment_flags import ExperimentFlags, resolve, resolve_again
 from colobus.core.errors import ColobusError
 from colobus.core.functions import arguments_of
@@ -294,3 +296,14 @@ def test_its_settings_are_flags_on_those_of_the_preset(module: Path) -> None:
 )
 def test_what_is_no_algorithm_is_one_line(module: Path, name: str, said: str) -> None:
     assert said in refused("train", "catch", "--algorithm", name)
+
+
+def test_an_algorithm_without_a_learning_rate_is_one_line() -> None:
+    class Endless(colobus.PQN):
+        @property
+        def ends(self) -> Ends:
+            return {}
+
+    base = PRESETS["pqn-catch"]
+    with pytest.raises(ColobusError, match=r"^Endless: has no learning rate; .* 'learning_rate': "):
+        check(replace(base, algorithm=Endless(**vars(base.algorithm))))

@@ -10,6 +10,7 @@ from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any
 
+from colobus.algorithms.api import LEARNING_RATE
 from colobus.core.errors import ColobusError
 from colobus.core.fields import OnlyWith, given, hints_of, only_with, read, shown
 from colobus.core.fields import check as check_fields
@@ -138,6 +139,11 @@ def check(experiment: Experiment) -> None:
     experiment.reuse.check(beside, topology)
     rows = 1 if shape.batch else agents(experiment.games)  # --batch counts each agent's steps
     experiment.algorithm.check(shape.datapoints * rows)
+    if LEARNING_RATE not in experiment.algorithm.start():
+        raise ColobusError(
+            f"{type(experiment.algorithm).__name__}: has no learning rate; give its `ends` a line "
+            f"{LEARNING_RATE!r}: (start, end)"
+        )
     check_recurrent(experiment)
     check_agents(experiment)
     _check_bins(experiment)
