@@ -12,13 +12,14 @@ import torch
 from torch import nn
 
 import colobus
+from colobus.algorithms.iqn import IQN
 from colobus.core.errors import ColobusError
 from colobus.core.functions import name_of
 from colobus.core.seeding import game_seeds
 from colobus.envs.api import GameSettings
 from colobus.envs.atari import AtariGames
 from colobus.nets.config import NetworkSettings
-from colobus.nets.heads import Head, Linear
+from colobus.nets.heads import ActionValues, Head, Linear, user_heads
 from conftest import make_net
 from helpers.players import raw_step, raw_vector
 from helpers.stacking import stack_at
@@ -165,6 +166,16 @@ def test_what_is_no_torso_or_heads_is_one_line(functions: dict[str, Any], said: 
     with pytest.raises(ColobusError, match=said) as error:
         make_net(settings(**functions))
     assert "\n" not in str(error.value)
+
+
+def plain_values(own: dict[str, Head], width: int) -> dict[str, Head]:
+    return {"q": ActionValues(width, 3, 8, duelling=False)}
+
+
+def test_a_head_without_a_method_of_the_algorithms_is_one_line() -> None:
+    own = IQN(acting_quantiles=8).heads(3, 16)
+    with pytest.raises(ColobusError, match=r"^--own-heads .*: 'q' has no method at, unlike "):
+        user_heads(name_of(plain_values), own, 16)
 
 
 def test_a_run_with_a_network_of_the_user_is_loaded_and_resumed(tmp_path: Path) -> None:

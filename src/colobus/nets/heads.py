@@ -113,7 +113,7 @@ def user_heads(name: str, heads: dict[str, Head], width: int) -> dict[str, Head]
     """Return the heads that a function of the user makes of the algorithm's (docs/extending.md).
 
     The function is called with the algorithm's heads by name and the width of the hidden layer, and
-    returns heads of the same names in the same order.
+    returns heads of the same names in the same order, with the methods of the algorithm's.
 
     Raises:
         ColobusError: if the function cannot be found or makes something else.
@@ -140,5 +140,10 @@ def user_heads(name: str, heads: dict[str, Head], width: int) -> dict[str, Head]
             raise ColobusError(
                 f"--own-heads {name}: the output of {each!r} is {list(outputs)} for 2 samples, "
                 f"must be {list(wanted)}"
+            )
+        if lacking := [n for n in vars(type(head)) if n[0] != "_" and not hasattr(made[each], n)]:
+            raise ColobusError(
+                f"--own-heads {name}: {each!r} has no method {lacking[0]}, unlike the one that "
+                f"it replaces; let it inherit from {type(head).__name__}"
             )
     return dict(made)
