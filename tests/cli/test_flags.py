@@ -271,6 +271,7 @@ REFUSED = {
     "train dqn-pong --values quantiles --error squared": "--error squared: with --values numbers",
     "train catch --sticky 0.25": "--sticky 0.25: in Atari games",
     "train catch --no-fire-on-life-loss": "--no-fire-on-life-loss: in Atari games",
+    "train dqn-pong --games 1 --hold-after 9": "--hold-after 9: with --games 2 or more",
     "train catch --sequence 8": "--sequence 8: with --recurrent lstm",
     "train pong --policies separate": "--policies separate: in a game of several agents",
     "train catch --conv-init normal": "--conv-init normal: with a --torso of convolutions",
