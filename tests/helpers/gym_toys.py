@@ -94,6 +94,11 @@ def shifted() -> Any:
     return Shaped(spaces.Box(-1, 1, (4,)), spaces.Discrete(3, start=5))
 
 
+def versatile() -> Any:
+    """Return an environment with nearly as many actions as are learned."""
+    return Shaped(spaces.Box(-1, 1, (4,)), spaces.Discrete(60_000))
+
+
 def robot() -> Any:
     """Return an environment with more continuous actions than are learned."""
     env: Any = Walk()

@@ -9,6 +9,7 @@ import pytest
 
 from colobus.cli.show import imagined_start
 from colobus.core.errors import ColobusError
+from colobus.envs.api import GameSettings
 from colobus.experiment import memory as limits
 from colobus.experiment.memory import (
     check_cluster_memory,
@@ -17,6 +18,7 @@ from colobus.experiment.memory import (
     memory,
 )
 from colobus.experiment.presets import PRESETS
+from colobus.experiment.presets.environments import for_environment
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import Layout
 from colobus.runtime.groups import Cluster, group_processes
@@ -60,6 +62,21 @@ def test_what_does_not_fit_names_the_largest_part_and_its_flags(
         check_limits(replace(base, reuse=slots))
     monkeypatch.setattr(limits, "available_memory", lambda: None)  # unknown
     check_limits(wide)
+
+
+def test_actions_take_memory() -> None:
+    few, many = (
+        memory(experiment, imagined_network(experiment))
+        for name in ("shifted", "versatile")
+        for experiment in [for_environment(GameSettings(game=f"helpers.gym_toys:{name}"))]
+    )
+    more = {part: needed - few[part] for part, needed in many.items() if needed > few[part]}
+    assert more == {
+        # values and gradients, two of Adam, two versions and those of two actors
+        "parameters": pytest.approx(8 * 4 * 65 * (60_000 - 18), rel=1e-3),
+        "action scores": 4 * (4 * 2 * 8 * 64 + 2 * 8 * 65) * (60_000 - 3),
+        "minibatch with gradients": 2 * 256 * 12 * (60_000 - 3),
+    }
 
 
 def test_more_servers_than_parts_of_the_network_are_refused() -> None:

@@ -103,6 +103,7 @@ FLAGS = {
     "parameters": "--width or --actors",
     "experience": "--capacity, --replay-slots or --buffer-batches",
     "trajectories": "--actors, --games or --length",
+    "action scores": "--actors, --games or --length (with a replay buffer --windows)",
     "standardised frames": "--actors, --games or --length (with a replay buffer --windows)",
     "stacks": "--actors, --games or --length (with a replay buffer --windows)",
     "minibatch with gradients": "--minibatch or --games (with a replay buffer --windows)",
@@ -220,10 +221,11 @@ def role_memory(experiment: Experiment) -> dict[str, int]:
         return {}
     parts, topology = memory(experiment, imagined_network(experiment)), experiment.shape.topology
     learning = ("parameters", "standardised frames", "stacks", "minibatch with gradients")
+    acting = ("emulators", "trajectories", "action scores")
     buffers = max(len(topology.buffers), topology.queues)
     return {
         "process": PROCESS_BYTES,
-        "actor": (parts["emulators"] + parts["trajectories"]) // topology.players,
+        "actor": sum(parts[name] for name in acting) // topology.players,
         "learner": sum(parts[name] for name in learning) // topology.learners,
         "replay": parts["experience"] // buffers,
     }
@@ -286,9 +288,10 @@ def imagined_network(experiment: Experiment) -> Network:
     flat = np.ones(frame_shape(experiment.games), dtype=np.float32)
     network = replace(experiment.network, conv_init="uniform", fc_init="uniform")
     precision = "float32" if network.precision == "auto" else network.precision
-    with torch.device("meta"):  # 18 are the actions of an Atari game at most
+    actions = max(len(environment_of(experiment.games).action_names), 18)  # of Atari 18 at most
+    with torch.device("meta"):
         imagined = replace(experiment, network=network)
-        return network_of(imagined, InputStatistics(flat, flat), 18, precision)
+        return network_of(imagined, InputStatistics(flat, flat), actions, precision)
 
 
 def memory(experiment: Experiment, net: Network) -> dict[str, int]:
@@ -308,9 +311,11 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
     mixed = 1.0 + experiment.reuse.replay_proportion
     batch = round(topology.learners * each * mixed) * (length + net.stack) * pixels
     seen = 2 if net.precision == "bfloat16" else 4
-    sample = 4 * net.memory + seen * net.stack * pixels
+    actions = len(environment_of(experiment.games).action_names) or 18
+    sample = 4 * (net.memory + 3 * actions) + seen * net.stack * pixels
     observations = each * (length + 1)
-    chunk = topology.learners * max(min(experiment.algorithm.minibatch, observations), shape.games)
+    learners, minibatch = topology.learners, experiment.algorithm.minibatch
+    chunk = learners * max(min(minibatch, observations), shape.games)
     return {
         # one of ale-py, measured: its state, screens and thread
         "emulators": games * 2 * 2**20 if is_atari(experiment.games.game) else 0,
@@ -318,8 +323,10 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
         "experience": buffer_bytes(experiment, (height, width)),
         # one is being played; a loader has a batch in its hands and one on the prefetch queue
         "trajectories": (trajectories + 1) * frames + (1 + 2 * shape.loaders) * raw * batch,
+        # of a rollout, step by step and joined, with noise and logarithms; and of a batch
+        "action scores": 4 * actions * (4 * games * shape.length + learners * observations),
         "standardised frames": seen * batch,
-        "stacks": topology.learners * observations * seen * net.stack * pixels,
+        "stacks": learners * observations * seen * net.stack * pixels,
         "minibatch with gradients": 2 * chunk * sample,
         "input statistics": 2 * raw * shape.random_steps * pixels,  # parts and the whole
     }
