@@ -164,6 +164,8 @@ NOTES: dict[str, tuple[str, ...]] = {
         "not published, our choice: 32 actors with one game each",
         "the same in other units: losses are means over 640 steps (original: sums), so the limit "
         "of the gradient's norm is 40 / 640 and epsilon, which stands in the root, 0.01 / 640^2",
+        "differs: RMSProp's mean square begins with 1 in these units, as with 640^2 in the "
+        "original's, so the first 1,300 updates (0.8 M steps) are smaller, the first 640 times",
         "differs: a batch has one rollout of every actor (original: the first 32 that arrive)",
         "differs: each pixel of the input is standardised (original: divided by 255)",
         "differs: learning uses the sign of a reward (original: limited to -1 … 1)",
