@@ -93,7 +93,6 @@ class Batch(NamedTuple):
     weights: torch.Tensor  # float32[N]
     replayed: torch.Tensor  # bool[N]: an old window that was mixed in
     fresh: torch.Tensor  # int64 scalar: environment steps added since the sample before
-    uses: torch.Tensor  # int64 scalar: epochs over this batch in earlier rounds
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on ``device``; one that is there is not copied.
@@ -123,7 +122,7 @@ class Batch(NamedTuple):
         return measured.float().repeat_interleave(self.actions.shape[1])
 
 
-COUNTED = frozenset({"versions", "keys", "generations", "replayed", "fresh", "uses"})
+COUNTED = frozenset({"versions", "keys", "generations", "replayed", "fresh"})
 """Fields of a batch that no network and no loss reads."""
 
 

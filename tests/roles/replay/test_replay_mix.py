@@ -137,7 +137,6 @@ def test_a_batch_says_which_windows_are_old() -> None:
     assert [len(batch.actions) > 2 for batch in batches] == [False, False, True, True, True, True]
     for number, batch in enumerate(batches):
         assert batch.replayed.tolist() == [False] * 2 + [True] * (len(batch.actions) - 2)
-        assert batch.uses == 0
         for window in range(len(batch.actions)):
             source = sent[int(batch.versions[window])]
             assert (source.version.number < number) == bool(batch.replayed[window])

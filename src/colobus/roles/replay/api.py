@@ -79,7 +79,6 @@ class ReplayReader(Protocol):
           step to learn from is 1; without priorities all are 1.
         * ``fresh`` does not count what is ``replayed``, and statistics that steer training leave it
           out.
-        * ``uses`` is 0; a learner that uses a batch in several rounds counts there.
 
         Raises:
             Deadline: if there was no batch within the patience.

@@ -257,7 +257,6 @@ class FrameRings:
             weights=tensor(np.ones(count, dtype=np.float32)),
             replayed=tensor(np.zeros(count, dtype=np.bool_)),
             fresh=tensor(np.array(fresh)),
-            uses=tensor(np.array(0)),
         )
 
     def used(self, stream: Stream) -> slice:

@@ -157,7 +157,6 @@ def joined(parts: Sequence[Batch]) -> Batch:
     windows = {
         name: torch.cat([getattr(part, name) for part in parts])
         for name in Batch._fields
-        if name not in ("fresh", "uses")
+        if name != "fresh"
     }
-    fresh = torch.stack([part.fresh for part in parts]).sum()
-    return Batch(**windows, fresh=fresh, uses=parts[0].uses)
+    return Batch(**windows, fresh=torch.stack([part.fresh for part in parts]).sum())

@@ -28,7 +28,7 @@ Order = Literal["ring", "random"]
 class Use(NamedTuple):
     """A batch, and the epochs over it in this round."""
 
-    batch: Batch  # ``uses`` counts the epochs of earlier rounds
+    batch: Batch
     epochs: int
 
 
@@ -60,10 +60,7 @@ class MinibatchBuffer:
         due = self._even(number) if self.order == "ring" else self._drawn(number)
         uses = []
         for held in sorted(due):
-            batch, before = self._held[held], self._uses_of(held) - self._left[held]
-            if before:  # only once it is fresh
-                batch = batch._replace(uses=torch.tensor(before), fresh=torch.tensor(0))
-            uses.append(Use(batch, due[held]))
+            uses.append(Use(self._held[held], due[held]))
             self._left[held] -= due[held]
             if not self._left[held]:
                 del self._left[held], self._held[held]

@@ -252,5 +252,4 @@ def as_batch(
         weights=torch.ones(windows),
         replayed=torch.from_numpy(replayed),
         fresh=torch.tensor(sum(t.actions.size for t in trajectories)),
-        uses=torch.tensor(0),
     )
