@@ -112,10 +112,7 @@ ACROSS: dict[str, OnlyWith] = {
             and experiment.budget == experiment.stop
         ),
     ),
-    "algorithm.hold_after": OnlyWith(
-        "with --games 2 or more, of which every second one repeats actions",
-        lambda experiment: experiment.shape.games > 1,
-    ),
+    "algorithm.hold_after": OnlyWith("with --games 2 or more", lambda own: own.shape.games > 1),
     "algorithm.sequence": OnlyWith(
         "with --recurrent lstm", lambda experiment: experiment.network.recurrent != "none"
     ),
