@@ -115,7 +115,7 @@ def learned(said: str) -> bool:
 def test_held_games_do_not_steer_an_algorithm_of_ones_own() -> None:
     """Nor do old windows; and a forbidden action has no share of the policy."""
     text = (EXAMPLES / "own_algorithm.py").read_text(encoding="utf-8")
-    names: dict[str, Any] = {"__name__": "own_algorithm"}
+    names: dict[str, Any] = {}
     exec(text.partition("\nresult =")[0], names)
     algorithm, ones = names["PolicyGradient"](), torch.ones(2)
     steps = Steps(
