@@ -247,6 +247,15 @@ def test_the_card_says_with_which_weights_the_run_began(run: Path) -> None:
     assert ", beginning with the weights of runs/a after 9,000 steps." in card
 
 
+def test_the_card_says_that_minutes_are_simulated_and_names_the_gpu(run: Path) -> None:
+    agent, config = load(run), read_config(run)
+    agent.checkpoint.counters["seconds"] = 90.0
+    config.about.update(time="simulated, link 10Gb", gpu="NVIDIA H200")
+    card = model_card(config, agent, "float32", None, film=False)
+    assert ", in 1.5 simulated minutes." in card
+    assert " GiB, NVIDIA H200." in card
+
+
 def stop(_what: str) -> Callable[[float, float], None]:
     def tell(_done: float, _all: float) -> None:
         raise KeyboardInterrupt

@@ -47,10 +47,19 @@ def test_a_run_says_what_it_is(tmp_path: Path) -> None:
     assert run.learning
 
 
-def test_runs_that_began_with_other_weights_are_a_group_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("from", "beginning with the weights of a after 9 steps"),
+        ("time", "simulated, costs learn=5s, link 10Gb"),
+    ],
+)
+def test_runs_with_other_weights_or_simulated_time_are_a_group_of_their_own(
+    tmp_path: Path, name: str, said: str
+) -> None:
     a, b, c = (make_run(tmp_path / name, rising(5), seed=ord(name)) for name in "abc")
     config = json.loads((b / "config.json").read_text())
-    config["about"]["from"] = "beginning with the weights of a after 9 steps"
+    config["about"][name] = said
     (b / "config.json").write_text(json.dumps(config))
     groups = grouped([read(a), read(b), read(c)])
     assert [[run.path for run in group] for group in groups] == [[a, c], [b]]

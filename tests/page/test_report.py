@@ -22,7 +22,7 @@ from colobus.report.baselines import peaks
 from colobus.report.compose import compose, improvements
 from colobus.report.format import DASH, Block, Figure, Heading, Table, Text, as_html, as_markdown
 from colobus.report.plots import SOURCES, public_curves
-from colobus.report.provenance import protocol_line, results_csv
+from colobus.report.provenance import machine_line, protocol_line, results_csv
 from colobus.report.results import TRAINING_GAMES, Results, read_results, score_at
 from helpers.launching import printed, refused
 from helpers.made_runs import append, evaluate, make_run, rising, row
@@ -395,6 +395,24 @@ def test_every_number_has_its_protocol_and_machine(two_seeds: Path) -> None:
         "frames, frame skip 4, seed 1"
     )
     assert machine == "A processor, 2 cores, colobus 0.2, commit abc"
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"device": "cuda:0", "gpu": "NVIDIA H200"}, "2 cores, NVIDIA H200, colobus 0.2"),
+        ({"device": "cuda"}, "2 cores, a GPU, colobus 0.2"),
+        ({"time": "simulated, link 10Gb"}, "commit abc, time simulated, link 10Gb"),
+    ],
+)
+def test_a_gpu_and_simulated_time_are_said_of_the_machine(
+    tmp_path: Path, about: dict[str, str], said: str
+) -> None:
+    run = make_run(tmp_path / "run", rising(5))
+    config = json.loads((run / "config.json").read_text())
+    config["about"] |= about
+    (run / "config.json").write_text(json.dumps(config))
+    assert said in machine_line(read_results([run]).all[0].run)
 
 
 def test_the_table_for_computers_has_a_line_for_each_run(two_seeds: Path) -> None:

@@ -23,6 +23,7 @@ from colobus.core.types import Request
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import FlatParameters
 from colobus.roles.tracker import StopRule
+from colobus.runs.config import read_config
 from colobus.runtime import ray
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Hosts, ProcessSpec, group_processes
@@ -305,6 +306,8 @@ def test_a_run_in_simulated_time_counts_simulated_minutes(tmp_path: Path) -> Non
     assert results[0].status == results[1].status
     lines = (tmp_path / "one" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["seconds"] == pytest.approx(60.0, abs=1e-3)
+    about = read_config(tmp_path / "one").about
+    assert about["time"] == "simulated, costs learn=3s, link 1000000Gb"
     (one, two) = (newest_checkpoint(tmp_path / name / "checkpoints")[1] for name in ("one", "two"))
     assert one.version == two.version
     assert equal(one.tensors, two.tensors)

@@ -102,8 +102,9 @@ def machine_line(run: RunFolder) -> str:
     """Return what a run was made with, in one line."""
     about = run.about
     cores = f"{in_words(about['cores'])} cores" if "cores" in about else ""
-    parts = [str(about.get("processor", "")), cores]
-    names = ("colobus", "torch", "commit", "precision")
+    gpu = about.get("gpu") or "a GPU" * ("cuda" in str(about.get("device")))
+    parts = [str(about.get("processor", "")), cores, str(gpu)]
+    names = ("colobus", "torch", "commit", "precision", "time")
     parts += [f"{name} {in_words(about[name])}" for name in names if name in about]
     if run.curve.resumed:
         parts.append(f"went back to a checkpoint {count(len(run.curve.resumed), 'time')}")

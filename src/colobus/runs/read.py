@@ -135,11 +135,11 @@ class RunFolder:
     def settings(self) -> dict[str, Any]:
         """All settings by ``group.name``, those outside of a group by their name alone.
 
-        What a run began with, if not with new weights, is one of them.
+        What a run began with, if not with new weights, and its time, if simulated, are among them.
         """
         other = ("about", "format", "actions", "name")
         kept = {k: v for k, v in self.config.items() if k not in other}
-        return flat(kept | {k: v for k, v in self.about.items() if k == "from"})
+        return flat(kept | {k: v for k, v in self.about.items() if k in ("from", "time")})
 
     @property
     def game(self) -> str:

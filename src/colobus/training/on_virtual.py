@@ -229,6 +229,8 @@ class OnVirtual(Launcher):
 
     def __init__(self, cluster: Cluster | Hosts | None = None) -> None:
         self._hosts = cluster if isinstance(cluster, Hosts) else Hosts()
+        said = [f"{name} {value}" for name, value in asdict(self._hosts).items() if value]
+        self.time = f"simulated, {', '.join(said)}"
         self._costs = Costs()
         self.world: World | None = None
 

@@ -146,6 +146,7 @@ def train(
         host.join(experiment, stack, log)
         if before is None:
             config, start, games = begin_new(experiment, name, placement, host.remote, log, weights)
+            config.about.update({"time": host.time} if host.time else {})
         else:
             config, start, games = before, begin_again(folder, before, log), None
         plan = Plan(experiment, folder, config, start, games, began, make, placement, log)

@@ -64,6 +64,8 @@ class Launcher:
     """Whether roles live in other processes, which open games and devices themselves."""
     shrinks = False
     """Whether steps take the gradients of the learners that are there while others are lost."""
+    time = ""
+    """What ``config.json`` says about the seconds of a run; "" for those of the clock."""
 
     def __init__(self, cluster: Cluster | Hosts | None = None) -> None:
         """Take the settings of a cluster or of simulated hosts, which threads have not."""

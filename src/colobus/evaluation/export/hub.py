@@ -65,7 +65,8 @@ def model_card(
     """
     game, algorithm = config.experiment.games.game, algorithm_name(config.experiment)
     seconds = agent.checkpoint.counters.get("seconds")
-    learned_in = f", in {seconds / 60:.1f} minutes" if isinstance(seconds, float) else ""
+    minutes = "simulated minutes" if "time" in config.about else "minutes"
+    learned_in = f", in {seconds / 60:.1f} {minutes}" if isinstance(seconds, float) else ""
     if began := config.about.get("from"):
         learned_in += f", {plain(str(began))}"
     parts = [
@@ -175,7 +176,8 @@ def _machine(config: Config) -> str:
     cores, memory = about.get("cores", "?"), about.get("memory_gib", "?")
     versions = [f"{k} {about[k]}" for k in ("colobus", "torch", "ale-py", "python") if k in about]
     machine = f"{about.get('processor', 'an unknown processor')}, {cores} cores, {memory} GiB"
-    return ". ".join([machine, ", ".join(versions)]) + "."
+    gpu = about.get("gpu") or "a GPU" * ("cuda" in about.get("device", ""))
+    return ". ".join([f"{machine}, {gpu}" if gpu else machine, ", ".join(versions)]) + "."
 
 
 EVALUATING, FILMING = "playing games", "filming a game"
