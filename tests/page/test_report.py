@@ -567,6 +567,20 @@ def test_an_agent_that_was_exported_from_a_run_is_no_further_run(tmp_path: Path)
     assert {one.run.name for one in read_results([tmp_path]).all} == {"run", "other"}
 
 
+def test_copies_and_two_exported_agents_of_a_run_are_one_run(tmp_path: Path) -> None:
+    made = {"copy": 4, "run": 9, "agent": 0, "agent-2": 0}
+    for name, rows in made.items():
+        folder = make_run(tmp_path / name, rising(rows))
+        config = json.loads((folder / "config.json").read_text())
+        config["about"]["run"] = "abc"
+        (folder / "config.json").write_text(json.dumps(config))
+        evaluate(folder, 9_000, [1.0, 3.0], "sticky" if rows else "training")
+    assert [one.run.name for one in read_results([tmp_path], "sticky").all] == ["run"]
+    results = read_results([tmp_path], "training")  # by which the run was not evaluated
+    assert [one.run.name for one in results.all] == ["agent"]
+    assert [run.name for run, _, _ in results.unscored] == ["run"]
+
+
 def test_the_table_for_computers_has_runs_without_a_score(tmp_path: Path) -> None:
     evaluate(make_run(tmp_path / "a", rising(9)), 9_000, [1.0, 3.0])
     make_run(tmp_path / "b", rising(9), seed=2)

@@ -15,7 +15,7 @@ from colobus.core.fields import NUMBER, Range
 from colobus.envs.api import GameSettings
 from colobus.envs.make import is_atari
 from colobus.evaluation.scores import normalised
-from colobus.report.statistics import standard_error
+from colobus.report.statistics import count, standard_error
 from colobus.roles.tracker import WINDOW
 from colobus.runs.curves import Row
 from colobus.runs.listing import (
@@ -207,13 +207,10 @@ def read_results(places: Sequence[Path], protocol: str = "") -> Results:
         raise ColobusError(f"{where}: no run there; name a folder that colobus train made")
     for run in runs:
         run.refresh()
-    number = {run.path: str(run.about.get("run", run.path)) for run in runs}
-    learned = {number[run.path] for run in runs if run.curve.rows and run.evaluations}
-    # an agent that was exported from one of them is no further run
-    runs = [run for run in runs if run.curve.rows or number[run.path] not in learned]
+    chosen = protocol or usual_protocol(runs)
+    runs = trainings(runs, chosen)
     for run, name in zip(runs, run_names(runs), strict=True):
         run.name = name
-    chosen = protocol or usual_protocol(runs)
     groups = methods(runs)
     of = {run.path: name for name, members in groups.items() for run in members}
     policies = {name: usual_policy(members, chosen) for name, members in groups.items()}
@@ -227,12 +224,27 @@ def read_results(places: Sequence[Path], protocol: str = "") -> Results:
     if not results:
         asked = f" by protocol {protocol}" if protocol else ""
         raise ColobusError(
-            f"{len(runs)} runs, and none has a score{asked} yet; evaluate them with: "
+            f"{count(len(runs), 'run')}, and none has a score{asked} yet; evaluate with: "
             f"{program()} eval RUN"
         )
     have = {result.run.path for result in results}
     unscored = tuple(one for one in named if one[0].path not in have)
     return Results(tuple(runs), groups, chosen, tuple(results), unscored)
+
+
+def trainings(runs: Sequence[RunFolder], protocol: str) -> list[RunFolder]:
+    """Return each training once: no copies, and an exported agent if it alone has a score."""
+    scored = {run.path for run in runs if any(e.protocol == protocol for e in run.evaluations)}
+    number = {run.path: str(run.about.get("run") or run.path) for run in runs}
+    rank = {run.path: (run.path in scored, run.curve.newest.get("steps", 0)) for run in runs}
+    learned: dict[str, RunFolder] = {}
+    exported: dict[str, RunFolder] = {}
+    for run in sorted(reversed(runs), key=lambda run: rank[run.path]):
+        (learned if run.curve.rows else exported)[number[run.path]] = run
+    for key, run in learned.items():
+        if key in exported and rank[run.path] >= rank[exported[key].path]:
+            del exported[key]
+    return [run for run in runs if run in (*learned.values(), *exported.values())]
 
 
 def titles(groups: Mapping[str, Sequence[RunFolder]]) -> dict[str, str]:
