@@ -24,6 +24,8 @@ from colobus.core.checkpoint import (
 )
 from colobus.core.errors import ColobusError
 from colobus.core.fields import with_error
+from colobus.envs.api import GameSettings
+from colobus.envs.make import agents
 from colobus.roles.tracker import WINDOW
 from colobus.runs.folder import CHECKPOINTS, EVALUATIONS
 from colobus.runs.read import read_evaluations
@@ -134,16 +136,18 @@ def _scores(run: Path, newest: Path) -> list[Scores]:
 def _trained(about: Mapping[Path, About], last: About) -> Scores:
     """Return the scores in training: as each checkpoint was written, of the best around it."""
     found = {}
+    game = GameSettings(game=str((last.run or {}).get("game", "")))
+    wider = math.sqrt(agents(game))  # scores of the agents of one game depend on each other
     for path, one in about.items():
         recent = one.counters.get("recent_scores", [])
         if len(recent) >= WINDOW and all(map(math.isfinite, recent)):
-            error = stdev(recent) / math.sqrt(len(recent))
+            error = wider * stdev(recent) / math.sqrt(len(recent))
             found[path] = Measured(fmean(recent), error, f"in {len(recent)} games of training")
     peak = last.counters.get("peak") or []
     best = next((path for path, one in about.items() if [*one.order] == peak[:2]), None)
     if best is None or len(peak) != 4:
         return found
-    top = Measured(peak[2], peak[3], f"in the {WINDOW} games of training around it")
+    top = Measured(peak[2], wider * peak[3], f"in the {WINDOW} games of training around it")
     for path, one in about.items():  # those that seemed better were not, as games after them say
         if path in found and one != last:
             found[path] = found[path]._replace(mean=min(found[path].mean, top.mean))
