@@ -124,6 +124,14 @@ def test_an_earlier_checkpoint_that_was_evaluated_is_told(tmp_path: Path) -> Non
         evaluate(run, steps, [1.0, 3.0])
     about = str(compose(read_results([tmp_path]))[1][1])
     assert "Of these runs an earlier checkpoint played: b, after 4,000 of 9,000 steps." in about
+    assert "different numbers of steps" not in about  # both learned from 9,000
+
+
+def test_a_run_that_learned_on_after_its_best_checkpoint_learned_for_longer(tmp_path: Path) -> None:
+    for name, rows in (("a", 4), ("b", 9)):
+        evaluate(make_run(tmp_path / name, rising(rows), seed=ord(name)), 4000, [1.0, 3.0])
+    about = str(compose(read_results([tmp_path]))[1][1])
+    assert " learned for different numbers of steps: appo in pong." in about
 
 
 def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> None:

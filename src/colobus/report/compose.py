@@ -126,16 +126,15 @@ def _of_unlike_lengths(results: Results) -> str:
         f"{one.group} in {game}"
         for game in results.games
         for one in results.of(game)
-        if max(steps := [run.steps for run in one.results]) > 1.2 * min(steps)
+        if max(steps := [run.learned for run in one.results]) > 1.2 * min(steps)
     )
 
 
 def _earlier(result: RunScore) -> str:
     """Return which checkpoint was evaluated if a run went on after it, as after its best one."""
-    steps = int(result.run.curve.newest.get("steps", 0))
-    if result.steps >= 0.99 * steps:  # a last batch may be counted that made no version
+    if result.steps >= 0.99 * result.learned:  # a last batch may be counted that made no version
         return ""
-    return f"{result.run.name}, after {result.steps:,} of {steps:,} steps"
+    return f"{result.run.name}, after {result.steps:,} of {result.learned:,} steps"
 
 
 def _summary(results: Results) -> list[Block]:

@@ -59,6 +59,11 @@ class RunScore:
     game: str
 
     @property
+    def learned(self) -> int:
+        """Steps that the run learned for, also after the checkpoint that was evaluated."""
+        return max(self.steps, int(self.run.curve.newest.get("steps", 0)))
+
+    @property
     def frames(self) -> int:
         """Emulator frames of training; steps where there is no emulator."""
         return self.steps * (self.run.frame_skip if is_atari(self.run.game) else 1)
