@@ -406,17 +406,18 @@ def test_the_table_of_a_made_up_ledger(tmp_path: Path, no_training: None) -> Non
     """When all is done already nothing is played: table, CSV and JSON come from the ledger."""
     words = ["suite", "pong,breakout", "--minutes", "10", "--out", str(tmp_path)]
     suite = suite_in(tmp_path, *words[1:-2])
-    append(suite, entry(suite, "breakout", 1, 30.5, passed={"random": 12.0, "human": 3661.0}))
+    passed = {"random": 12.0, "human": 3661.0}
+    append(suite, entry(suite, "breakout", 1, 30.5, standard_error=0.0021, passed=passed))
     append(suite, entry(suite, "pong", 1, -20.7, standard_error=None))
     lines = printed(*words).splitlines()
     assert max(map(len, lines)) <= 120
     assert "general recipe, protocol noop, 30 games" in lines[0]
     pong = next(line.split() for line in lines if line.strip().startswith("pong"))
-    assert pong[:6] == ["pong", "-20.7", "2.40", "M", "10:00", "0.0"]
+    assert pong[:6] == ["pong", "-20.70", "2.40", "M", "10:00", "0.0"]
     assert pong[6:9] == ["-20.7", "14.6", "18.9"]
     at = next(i for i, line in enumerate(lines) if line.strip().startswith("breakout"))
     row = lines[at].split()
-    assert row[:8] == ["breakout", "30.5", "±", "0.2", "2.40", "M", "10:00", "100.0"]
+    assert row[:8] == ["breakout", "30.5000", "±", "0.0021", "2.40", "M", "10:00", "100.0"]
     assert row[8:11] == ["1.7", "30.5", "401.2"]
     assert lines[at + 1].split() == ["in", "0:12", "in", "1:01:01"]
     whole = " ".join(lines)

@@ -207,6 +207,32 @@ def test_runs_that_begin_later_are_put_below_their_own_settings(
         browser.execute_script("localStorage.clear()")
 
 
+def test_small_errors_and_films_of_early_checkpoints_are_told_as_such(
+    browser: Any, tmp_path: Path
+) -> None:
+    """A run whose only film was made half way; the standard errors are 0.002 and 0.02."""
+    run = make_run(tmp_path / "run", rising(100))
+    evaluate(run, 100_000, [0.93, 0.934])
+    evaluate(run, 100_000, [499.95, 499.99], protocol="training")
+    film(run / "videos" / "50000.mp4", 250)
+    with opened(browser, "watch", tmp_path):
+        wait(lambda: count_of(browser, "video") == 1)
+        films, evaluations = (text_of(browser, f"#{part}") for part in ("films", "evaluations"))
+        assert "half way" in films
+        assert "after" not in films
+        said = " ".join(evaluations.split())
+        assert "run 0.9320 ± 0.0020 0.9281 to 0.9359 100 k sticky" in said
+        assert "run 499.97 ± 0.02 499.93 to 500.01 100 k training" in said
+
+
+def test_of_many_runs_no_evaluations_are_drawn_nor_said(browser: Any, tmp_path: Path) -> None:
+    for seed in range(13):
+        evaluate(make_run(tmp_path / f"pong-{seed}", rising(9), seed=seed), 9_000, [1.0, 3.0])
+    with opened(browser, "watch", tmp_path):
+        wait(lambda: "mean of the last 50" in text_of(browser, "#about-score"))
+        assert "circles" not in text_of(browser, "#about-score")
+
+
 def test_without_values_there_is_no_chart(browser: Any, tmp_path: Path) -> None:
     run = make_run(tmp_path / "pong-1")
     with opened(browser, "watch", tmp_path):

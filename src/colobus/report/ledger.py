@@ -29,6 +29,7 @@ from colobus.experiment.check import check, differing_for_good
 from colobus.experiment.settings import Experiment, groups_of
 from colobus.report.format import Table, as_csv
 from colobus.report.results import GameSummary, LedgerLine, running_scores, seconds_above
+from colobus.report.statistics import plus_minus
 from colobus.runs.config import changed, read_config
 from colobus.runs.curves import read_metrics
 from colobus.runs.folder import is_run, slug
@@ -278,11 +279,8 @@ def suite_table(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> Table
     labels = {column.name: column.label for column in COLUMNS}
     rows = []
     for row in map(as_dict, found):
-        error, share = row["error"], row["human_normalised"]
-        cells = [
-            row["game"],
-            _score(row["score"]) + ("" if error is None else f" ± {_score(error, row['score'])}"),
-        ]
+        share = row["human_normalised"]
+        cells = [row["game"], plus_minus(row["score"], row["error"])]
         cells.append(f"{row['frames'] / 1e6:,.2f} M")
         cells.append("" if row["seconds"] is None else clock(row["seconds"]))
         cells.append("" if share is None else f"{share:,.1f}")
@@ -307,7 +305,7 @@ def suite_table(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> Table
     )
 
 
-def _score(score: float, beside: float | None = None) -> str:
-    """Return a score, or its error with the places of the score ``beside``."""
-    size = abs(score if beside is None else beside)
+def _score(score: float) -> str:
+    """Return a published score, with as few digits as the table has room for."""
+    size = abs(score)
     return f"{score:,.0f}" if size >= 1000 else f"{score:.1f}" if size >= 1 else f"{score:.2f}"

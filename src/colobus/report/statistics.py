@@ -147,7 +147,8 @@ def _percentiles(values: Sequence[float] | Vector) -> Any:
 
 def plus_minus(value: float, error: float | None) -> str:
     """Return a number with its standard error, if that is known."""
-    digits = 1 if abs(value) >= 100 else digits_of(error)
+    small = error is not None and 1e-6 <= error < 0.05  # it would be 0.0
+    digits = 1 if abs(value) >= 100 and not small else digits_of(error)
     said = f"{value:,.{digits}f}"
     return said if error is None else f"{said} ± {error:,.{digits}f}"
 

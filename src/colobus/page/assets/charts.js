@@ -116,7 +116,7 @@ export class Chart {
       const lines = group.lines.map((line) => resample(line.xs, line.ys, grid));
       if (!lines.length) continue;
       const width = group.thin ? 1.2 : this.height < 250 ? 1.3 : 1.9;
-      if (lines.length === 1 && !group.banded) {
+      if (lines.length === 1) {
         const { xs, raw } = group.lines[0];
         if (raw) {
           series.push({ stroke: withAlpha(group.colour, 0.3), width: 1, points: { show: false }, edge: true });

@@ -91,9 +91,9 @@ function moving(run, name, used) {
 
 function figure(run, film, place, used) {
   const last = run.learning ? "now" : "after";
-  const share = film.steps / Math.max(run.films[run.films.length - 1].steps, 1);
+  const share = film.steps / Math.max(run.newest.steps ?? run.films.at(-1).steps, 1);
   const early = share <= 0.1 ? "before" : share >= 0.25 && share <= 0.75 ? "half way" : "";
-  const when = place === run.films.length - 1 ? last : early;
+  const when = place === run.films.length - 1 && share > 0.75 ? last : early;
   return make("figure", {}, moving(run, film.name, used), make("figcaption", {}, make("b", {}, when), ` ${steps(film.steps)} steps`, score(run, film)));
 }
 
@@ -163,8 +163,8 @@ export function evaluations(runs, colourOf) {
   const heads = ["run", "mean", "95 % interval", "steps", "protocol", "games", "actions"];
   const shown = rows.slice(0, 200).map(({ run, one }) => {
     const wide = 1.96 * (one.error ?? NaN);
-    const interval = one.error === null ? "–" : `${scoreOf(one.mean - wide)} to ${scoreOf(one.mean + wide)}`;
-    const mean = `${scoreOf(one.mean)}${one.error === null ? "" : ` ± ${scoreOf(one.error)}`}`;
+    const interval = one.error === null ? "–" : `${scoreOf(one.mean - wide, one.error)} to ${scoreOf(one.mean + wide, one.error)}`;
+    const mean = `${scoreOf(one.mean, one.error)}${one.error === null ? "" : ` ± ${scoreOf(one.error, one.error)}`}`;
     const cells = [mean, interval, steps(one.steps), one.protocol, one.games, one.policy];
     return row(run, colourOf, ...cells.map((value) => cell(value)));
   });

@@ -53,10 +53,15 @@ export function number(value) {
   return trim(value, size >= 100 ? 1 : size >= 1 ? 2 : 4);
 }
 
-// Scores with as many digits as their errors are shown with.
-export function scoreOf(value) {
+// As digits_of in core/fields.py: the decimals of a number beside its standard error.
+const digitsOf = (error) => (error >= 1e-6 && error < 0.01 ? 1 - Math.floor(Math.log10(error)) : 2);
+
+// A score with its usual digits, or as many as its error needs that would be 0 with these.
+export function scoreOf(value, error = null) {
   if (value === null || value === undefined) return "–";
-  return Math.abs(value) < 100 ? value.toFixed(2) : value.toLocaleString("en", { maximumFractionDigits: Math.abs(value) < 1000 ? 1 : 0 });
+  const usual = Math.abs(value) < 1000 ? 1 : 0;
+  if (Math.abs(value) < 100 || (error >= 1e-6 && error < 0.5 / 10 ** usual)) return value.toFixed(digitsOf(error));
+  return value.toLocaleString("en", { maximumFractionDigits: usual });
 }
 
 export function ago(seconds) {
