@@ -209,6 +209,7 @@ NOOP = PROTOCOLS["noop"].settings(BREAKOUT)
         (PROTOCOLS["dba3c"].settings(BREAKOUT), "no: frame limit", "no: frame limit"),
         (replace(NOOP, max_frames=1000), "no: frame limit", "no: frame limit"),
         (replace(NOOP, noop_max=2), "no: fewer no-ops", "no: fewer no-ops"),
+        (replace(NOOP, noop_max=32), "no: more no-ops", "no: more no-ops"),
         (PROTOCOLS["sticky"].settings(BREAKOUT), "no: not sticky", "no: not sticky"),
         (replace(NOOP, noop_max=1), "no: after no-ops", "no: after no-ops"),
         (replace(NOOP, frame_skip=2), "no: frame skip 4", "no: frame skip 4"),

@@ -162,6 +162,8 @@ def comparable(column: Column, settings: GameSettings, human_starts: bool = Fals
         return "no: not sticky"
     if settings.noop_max < NOOPS and not human_starts:
         return "no: after no-ops" if settings.noop_max <= 1 else "no: fewer no-ops"
+    if settings.noop_max > NOOPS + 1 and not human_starts:
+        return "no: more no-ops"
     if settings.frame_skip != 4:
         return "no: frame skip 4"
     if human_starts:
