@@ -74,6 +74,18 @@ def test_an_evaluation_is_marked(tmp_path: Path) -> None:
     assert not np.all(np.abs(plain.astype(int) - (14, 127, 255)) < 12, axis=2).any()
 
 
+@pytest.mark.slow
+def test_evaluations_by_a_protocol_are_one_line_of_the_legend(tmp_path: Path) -> None:
+    """An evaluator leaves dozens of them, whose legend would hide the curve."""
+    write_metrics(tmp_path, rising(60))
+    for number in range(1, 61):
+        evaluate(tmp_path, 1000 * number, [0.1 * number, 0.1 * number + 1.0], "dba3c")
+    picture = cv2.imread(str(draw_curve(tmp_path)))
+    assert picture is not None
+    for colour, there in (((14, 127, 255), True), ((44, 160, 44), False)):  # C1 and C2
+        assert np.all(np.abs(picture.astype(int) - colour) < 12, axis=2).any() == there
+
+
 def test_a_run_too_short_for_a_score_still_has_a_picture(tmp_path: Path) -> None:
     write_metrics(tmp_path, [row(100, 1.0, None)])
     assert draw_curve(tmp_path).stat().st_size > 1000

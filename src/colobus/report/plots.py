@@ -49,12 +49,15 @@ def draw_curve(folder: Path) -> Path:
     for axes, along in ((by_steps, "steps"), (by_time, "minutes")):
         axes.plot(*line_of(run, along, "score", 2 * KEPT), color="tab:blue", linewidth=1.6)
         axes.grid(alpha=0.3)
-    for i, one in enumerate(run.evaluations):
-        style: dict[str, Any] = {"fmt": "o", "color": f"C{i + 1}", "capsize": 4, "zorder": 3}
-        label = f"{_plain(one.protocol)}: {one.mean:.2f} (mean of {one.played})"
-        minutes = (seconds_of(run.curve.rows, one) or 0.0) / 60
-        by_steps.errorbar(one.steps, one.mean, one.error or 0.0, label=label, **style)
-        by_time.errorbar(minutes, one.mean, one.error or 0.0, **style)
+    newest = {one.protocol: one for one in run.evaluations}
+    for number, (protocol, last) in enumerate(newest.items(), 1):
+        own = [one for one in run.evaluations if one.protocol == protocol]
+        heights = [one.mean for one in own], [one.error or 0.0 for one in own]
+        style: dict[str, Any] = {"fmt": "o", "color": f"C{number}", "capsize": 4, "zorder": 3}
+        label = f"{_plain(protocol)}: {last.mean:.2f} (mean of {last.played})"
+        minutes = [(seconds_of(run.curve.rows, one) or 0.0) / 60 for one in own]
+        by_steps.errorbar([one.steps for one in own], *heights, label=label, **style)
+        by_time.errorbar(minutes, *heights, **style)
     by_steps.set_xlabel("environment steps")
     by_steps.set_ylabel("score (raw return)")
     by_steps.xaxis.set_major_formatter(steps_in_words)
@@ -62,7 +65,7 @@ def draw_curve(folder: Path) -> Path:
     by_steps.set_xlim(left=0)
     by_time.set_xlim(left=0)
     if run.evaluations:
-        by_steps.legend(title="evaluated afterwards", loc="best")
+        by_steps.legend(title="newest evaluation", loc="best")
     name = _plain(run.game).replace("_", " ").capitalize() or folder.name
     figure.suptitle(f"{name}: training games, raw returns, mean of the last {WINDOW}")
     data = io.BytesIO()
