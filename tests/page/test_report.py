@@ -462,6 +462,23 @@ def test_pictures_have_a_line_for_each_seed(two_seeds: Path) -> None:
     assert len(lines) >= 6  # two seeds and their mean, over steps and over minutes
 
 
+@pytest.mark.slow
+def test_a_group_has_one_colour_in_all_pictures(tmp_path: Path) -> None:
+    """The second group alone played breakout; it is blue there, too, and named."""
+    for name, game, lr in (("a", "pong", 0.1), ("b", "pong", 0.2), ("c", "breakout", 0.2)):
+        run = make_run(tmp_path / name, rising(300, games=60), game=game, lr=lr)
+        evaluate(run, 300_000, [1.0, 3.0])
+    results = read_results([tmp_path])
+    assert list(results.groups) == ["appo, lr 0.1", "appo, lr 0.2"]
+    blocks = compose(results)[1]
+    pictures = [b for b in blocks if isinstance(b, Figure) and b.caption.startswith("breakout")]
+    assert len(pictures) == 3  # scores, metrics, public curves
+    for one in pictures:
+        assert "#2563eb" in one.svg
+        assert "#c2410c" not in one.svg
+    assert ["lr 0.2" in one.svg for one in pictures] == [True, False, True]
+
+
 def test_markdown_has_the_same_words_and_escapes_them() -> None:
     blocks: list[Block] = [
         Heading("A <b>"),

@@ -48,7 +48,8 @@ def beside_public(results: Results) -> list[Block]:
         caption = f"{game}: grey lines are public curves, named where there is room."
         blocks.append(Heading(game, 3))
         if len(results.games) <= FEW_GAMES:
-            blocks.append(Figure(plots.public_picture(groups, game, most), caption))
+            shown = {name: groups.get(name, []) for name in results.groups}  # for their colours
+            blocks.append(Figure(plots.public_picture(shown, game, most), caption))
         blocks.append(Table(columns, tuple(rows)))
     if not blocks:
         return []
@@ -128,9 +129,10 @@ def beside_dqn(results: Results) -> list[Block]:
         "Human-normalised scores: random play is 0 %, a human 100 %. DQN learned from 200 M frames "
         "of each game (Mnih et al. 2015); how its games were played stands below."
     )
+    picture = plots.normalised_picture(rows, names, list(results.groups))
     return [
         Heading("Beside DQN and a human"),
-        Figure(plots.normalised_picture(rows, names), "Means over runs; dashed: a human."),
+        Figure(picture, "Means over runs; dashed: a human."),
         Table(("game", *(f"{name}>" for name in names)), table),
         Text(said),
     ]

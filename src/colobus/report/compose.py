@@ -188,7 +188,8 @@ def _over_games(results: Results) -> list[Block]:
         "Performance profile: the share of runs whose human-normalised score is above a level, "
         f"mean over games{'; bands are 95 % stratified bootstrap intervals' if sure else ''}."
     )
-    blocks.append(Figure(plots.profile_picture(LEVELS, profiles, bands), caption))
+    picture = plots.profile_picture(LEVELS, profiles, bands, list(results.groups))
+    blocks.append(Figure(picture, caption))
     if any(HARDLY_ABOVE in scores for scores in groups.values()):
         blocks.append(Text(f"{HARDLY_ABOVE}: {DECIDES}"))
     return [*blocks, *improvements(groups, sure)]
@@ -255,7 +256,7 @@ def _curves(results: Results) -> list[Block]:
     every = sorted({*results.games, *(game for _, _, game in results.unscored)})
     playing = {game: results.playing(game, unscored=True) for game in every}
     playing = {  # an exported agent has no metrics
-        game: groups
+        game: {name: groups.get(name, []) for name in results.groups}  # all have their colours
         for game, groups in playing.items()
         if any(run.curve.rows for runs in groups.values() for run in runs)
     }

@@ -210,18 +210,21 @@ def public_picture(groups: Groups, game: str, most_frames: int) -> str:
     return svg()
 
 
-def normalised_picture(rows: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> str:
+def normalised_picture(
+    rows: Mapping[str, Mapping[str, float]], names: Sequence[str], groups: Sequence[str]
+) -> str:
     """Return bars of human-normalised scores in per cent, and a line at a human's 100 %.
 
     Args:
         rows: for each game the scores by name.
-        names: of all bars of a game, in their order; the last one is grey.
+        names: of all bars of a game, in their order.
+        groups: of the report, whose places are their colours; another bar is grey.
     """
     with _figure(1, 1, 1.0 + 0.2 * len(rows) * (len(names) + 0.7)) as (_, axes, svg):
         high = 0.8 / len(names)
         for number, name in enumerate(names):
             own = [(place, row[name]) for place, row in enumerate(rows.values()) if name in row]
-            colour = "#a8a29e" if number == len(names) - 1 else _colour(number)
+            colour = _colour(groups.index(name)) if name in groups else "#a8a29e"
             ys = [place + (number + 0.5) * high - 0.4 for place, _ in own]
             bars = axes[0].barh(ys, [v for _, v in own], high, color=colour, label=name)
             axes[0].bar_label(bars, [f"{v:,.0f} %" for _, v in own], padding=3, fontsize=7)
@@ -264,13 +267,18 @@ def profile_picture(
     levels: Sequence[float],
     profiles: Mapping[str, Sequence[float]],
     bands: Mapping[str, tuple[list[float], list[float]]],
+    names: Sequence[str],
 ) -> str:
-    """Return the performance profiles of all groups, with their intervals where there are any."""
+    """Return the performance profiles of groups, with their intervals where there are any.
+
+    Colours are by the place in ``names``, which has all groups of the report.
+    """
     with _figure(1, 1, 3.4) as (_, axes, svg):
-        for number, (name, shares) in enumerate(profiles.items()):
-            axes[0].plot(levels, shares, color=_colour(number), lw=1.8, label=name)
+        for name, shares in profiles.items():
+            colour = _colour(names.index(name))
+            axes[0].plot(levels, shares, color=colour, lw=1.8, label=name)
             if name in bands:
-                axes[0].fill_between(levels, *bands[name], color=_colour(number), alpha=0.15, lw=0)
+                axes[0].fill_between(levels, *bands[name], color=colour, alpha=0.15, lw=0)
         axes[0].set_xlabel("human-normalised score (1 is a human's)")
         axes[0].set_ylabel("share of runs above it")
         axes[0].set_ylim(0, 1.02)
