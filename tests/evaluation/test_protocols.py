@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from colobus.core.types import Version
 from colobus.envs.api import GameSettings
 from colobus.evaluation.protocols import PROTOCOLS, Evaluation, PlayedGame
-from colobus.runs.read import evaluation_file, has_evaluation
+from colobus.runs.read import has_evaluation
 from helpers.players import CATCH
 
 
@@ -152,7 +153,6 @@ def test_lines_tell_the_whole_protocol_and_every_score() -> None:
 def test_saved_as_json(tmp_path: Path) -> None:
     path = evaluation(TWO).save(tmp_path)
     assert path == tmp_path / "eval" / "1234567-sticky-2-greedy-seed11.json"
-    assert path == evaluation_file(tmp_path, 1_234_567, "sticky", 2, "greedy", 11)
     data = json.loads(path.read_text())
     wanted = {
         "protocol": "sticky",
@@ -236,6 +236,14 @@ def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
     ]
     assert first.read_bytes() == before
     assert len(list(first.parent.iterdir())) == 1 + len(others)
+
+
+def test_what_was_played_again_is_the_newest_evaluation(tmp_path: Path) -> None:
+    """A film at the end of a run is of the agent that was evaluated just before it."""
+    path = evaluation(TWO).save(tmp_path)
+    os.utime(path, (9, 9))
+    assert evaluation(TWO).save(tmp_path) == path
+    assert path.stat().st_mtime > 9
 
 
 def test_which_evaluations_are_there(tmp_path: Path) -> None:

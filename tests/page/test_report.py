@@ -341,6 +341,14 @@ def test_public_curves_stand_beside_the_score_at_the_same_frames(two_seeds: Path
     assert others["MR.Q"] == ("MR.Q", "10", *[f"{curve.points[f]:.2f}" for f in curve.points][:3])
 
 
+def test_an_exported_agent_has_no_part_in_the_scores_beside_public_curves(two_seeds: Path) -> None:
+    agent = make_run(two_seeds / "agent", seed=3)
+    evaluate(agent, 1_000_000, [1.0, 3.0]).rename(agent / "evaluation.json")
+    results = read_results([two_seeds])
+    assert len(results.all) == 3
+    assert tables(results)["pong"][0] == ("this report: appo", "2", "25.00", "50.00", "100.0")
+
+
 def test_names_of_public_curves_do_not_lie_on_one_another() -> None:
     svg = plots.public_picture({}, "pong", 1_500_000)  # most curves end near random play
     found = re.findall(
@@ -477,6 +485,12 @@ def test_a_group_has_one_colour_in_all_pictures(tmp_path: Path) -> None:
         assert "#2563eb" in one.svg
         assert "#c2410c" not in one.svg
     assert ["lr 0.2" in one.svg for one in pictures] == [True, False, True]
+
+
+def test_a_heading_over_nothing_but_pictures_is_not_in_markdown() -> None:
+    blocks: list[Block] = [Heading("A"), Figure("", ""), Heading("B"), Heading("C", 3), Text("x")]
+    found = as_markdown("T", [*blocks, Heading("D", 3), Figure("", "")])
+    assert found == "# T\n\n## B\n\n### C\n\nx\n"
 
 
 def test_markdown_has_the_same_words_and_escapes_them() -> None:

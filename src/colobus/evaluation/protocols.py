@@ -22,7 +22,8 @@ from colobus.envs.make import agents, is_atari
 from colobus.evaluation.agent import PolicyName, describe
 from colobus.evaluation.scores import baselines, normalised
 from colobus.evaluation.start_states import summary_line
-from colobus.runs.read import evaluation_file, write_new
+from colobus.runs.folder import EVALUATIONS
+from colobus.runs.read import write_new
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,10 @@ class Evaluation:
                 f"interrupted after {count} of {self.episodes} games; long games are missing "
                 "more often than short ones, so the mean is not that of the protocol"
             )
-        return [*lines, f"mean length {fmean(self.lengths):,.0f} steps; scores:", *self._table()]
+        # seven digits: millions are whole, and the rounding of float32 rewards is not seen
+        scores = [f"{score:.7g}" for score in self.scores]
+        rows = ["  " + " ".join(scores[i : i + 10]) for i in range(0, count, 10)]
+        return [*lines, f"mean length {fmean(self.lengths):,.0f} steps; scores:", *rows]
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; a statistic that does not exist is None."""
@@ -320,10 +324,8 @@ class Evaluation:
         and the seed, and ``-interrupted`` at the end if games are missing. Nothing is ever
         overwritten (`write_new`).
         """
-        own = (self.protocol.name, self.episodes, self.policy, self.seed)
-        path = evaluation_file(folder, self.steps, *own)
-        if self.interrupted:
-            path = path.with_stem(f"{path.stem}-interrupted")
+        name = f"{self.steps}-{self.protocol.name}-{self.episodes}-{self.policy}-seed{self.seed}"
+        path = folder / EVALUATIONS / f"{name}{'-interrupted' * self.interrupted}.json"
         return write_new(path, (json.dumps(self.as_dict(), indent=1) + "\n").encode())
 
     def _beside_a_human(self) -> list[str]:
@@ -352,8 +354,3 @@ class Evaluation:
             f"{settings.max_frames:,} frames ({cut} games were), {actions} action set, frame skip "
             f"{settings.frame_skip}, {fire}"
         )
-
-    def _table(self) -> list[str]:
-        # seven digits: millions are whole, and the rounding of float32 rewards is not seen
-        rows = [self.scores[i : i + 10] for i in range(0, len(self.games), 10)]
-        return ["  " + " ".join(f"{score:.7g}" for score in row) for row in rows]

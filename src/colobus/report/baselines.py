@@ -30,9 +30,14 @@ def beside_public(results: Results) -> list[Block]:
     """Return the runs between public curves, at the same numbers of frames."""
     blocks: list[Block] = []
     for game in results.games:
-        curves, groups = public_curves(game), results.playing(game)
-        every = [run for runs in groups.values() for run in runs]
+        curves, playing = public_curves(game), results.playing(game)
+        every = [run for runs in playing.values() for run in runs]
         most = max(int(run.curve.newest.get("steps", 0)) * run.frame_skip for run in every)
+        groups = {  # an exported agent has no metrics
+            name: own
+            for name, runs in playing.items()
+            if (own := [run for run in runs if run.curve.rows])
+        }
         marks = sorted({f for curve in curves for f in curve.points if f <= most})
         if not marks:
             continue

@@ -75,10 +75,13 @@ def as_html(title: str, blocks: Sequence[Block]) -> str:
 
 
 def as_markdown(title: str, blocks: Sequence[Block]) -> str:
-    """Return the same without the pictures."""
+    """Return the same without the pictures, and without headings of nothing else."""
     parts = [f"# {plain(title)}"]
-    for block in blocks:
+    shown = [block for block in blocks if not isinstance(block, Figure)]
+    for block, after in zip(shown, [*shown[1:], Heading("")], strict=True):
         match block:
+            case Heading(_, level) if isinstance(after, Heading) and after.level <= level:
+                pass
             case Heading(text, level):
                 parts.append(f"{'#' * level} {plain(text)}")
             case Text(text):

@@ -346,18 +346,11 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def evaluation_file(
-    folder: Path, steps: int, protocol: str, episodes: int, policy: str, seed: int
-) -> Path:
-    """Return where a run's folder keeps an evaluation after ``steps`` steps."""
-    return folder / EVALUATIONS / f"{steps}-{protocol}-{episodes}-{policy}-seed{seed}.json"
-
-
 def write_new(path: Path, data: bytes) -> Path:
     """Write a file without overwriting another one; return its path.
 
-    A file at ``path`` with the same content stays as it is. Beside one with another content the
-    name of the new one ends in ``-2``, or the next free number.
+    A file at ``path`` with the same content only gets a new time. Beside one with another content
+    the name of the new one ends in ``-2``, or the next free number.
 
     Raises:
         OSError: if it cannot be written.
@@ -366,6 +359,8 @@ def write_new(path: Path, data: bytes) -> Path:
     free, number = path, 1
     while free.exists():
         if free.read_bytes() == data:
+            with suppress(OSError):  # whose folder cannot be written
+                free.touch()
             return free
         number += 1
         free = path.with_stem(f"{path.stem}-{number}")
