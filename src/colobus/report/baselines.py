@@ -30,21 +30,17 @@ def beside_public(results: Results) -> list[Block]:
     """Return the runs between public curves, at the same numbers of frames."""
     blocks: list[Block] = []
     for game in results.games:
-        curves, playing = public_curves(game), results.playing(game)
-        every = [run for runs in playing.values() for run in runs]
-        most = max(int(run.curve.newest.get("steps", 0)) * run.frame_skip for run in every)
-        groups = {  # an exported agent has no metrics
-            name: own
-            for name, runs in playing.items()
-            if (own := [run for run in runs if run.curve.rows])
-        }
+        curves, groups = public_curves(game), results.playing(game)
+        every = [run for runs in groups.values() for run in runs]
+        most = max((int(run.curve.newest["steps"]) * run.frame_skip for run in every), default=0)
         marks = sorted({f for curve in curves for f in curve.points if f <= most})
         if not marks:
             continue
         rows = []
         for name, runs in groups.items():
-            cells = [_mean_at(runs, frames) for frames in marks]
-            rows.append((f"this report: {name}", str(len(runs)), *cells))
+            if runs:
+                cells = [_mean_at(runs, frames) for frames in marks]
+                rows.append((f"this report: {name}", str(len(runs)), *cells))
         for curve in curves:
             points = [curve.points.get(frames) for frames in marks]
             cells = ["" if score is None else plus_minus(score, None) for score in points]
@@ -53,8 +49,7 @@ def beside_public(results: Results) -> list[Block]:
         caption = f"{game}: grey lines are public curves, named where there is room."
         blocks.append(Heading(game, 3))
         if len(results.games) <= FEW_GAMES:
-            shown = {name: groups.get(name, []) for name in results.groups}  # for their colours
-            blocks.append(Figure(plots.public_picture(shown, game, most), caption))
+            blocks.append(Figure(plots.public_picture(groups, game, most), caption))
         blocks.append(Table(columns, tuple(rows)))
     if not blocks:
         return []
@@ -162,7 +157,7 @@ def peaks(results: Results) -> list[Block]:
                 when = [seconds_above(scores, least) for scores in each]
                 minutes = [seconds / 60 for seconds in when if seconds is not None]
                 cells.append(DASH)
-                if len(minutes) == sum(bool(run.curve.rows) for run in runs):
+                if len(minutes) == len(runs):
                     passed[level].setdefault(group, []).extend([fmean(minutes)] * both)
                     cells[-1] = f"{fmean(minutes):.1f}"
             rows.append((game, group, *cells))

@@ -188,8 +188,8 @@ def _over_games(results: Results) -> list[Block]:
         "Performance profile: the share of runs whose human-normalised score is above a level, "
         f"mean over games{'; bands are 95 % stratified bootstrap intervals' if sure else ''}."
     )
-    picture = plots.profile_picture(LEVELS, profiles, bands, list(results.groups))
-    blocks.append(Figure(picture, caption))
+    every = dict.fromkeys(results.groups, ()) | profiles
+    blocks.append(Figure(plots.profile_picture(LEVELS, every, bands), caption))
     if any(HARDLY_ABOVE in scores for scores in groups.values()):
         blocks.append(Text(f"{HARDLY_ABOVE}: {DECIDES}"))
     return [*blocks, *improvements(groups, sure)]
@@ -255,11 +255,7 @@ def improvements(groups: dict[str, dict[str, list[float]]], sure: bool) -> list[
 def _curves(results: Results) -> list[Block]:
     every = sorted({*results.games, *(game for _, _, game in results.unscored)})
     playing = {game: results.playing(game, unscored=True) for game in every}
-    playing = {  # an exported agent has no metrics
-        game: {name: groups.get(name, []) for name in results.groups}  # all have their colours
-        for game, groups in playing.items()
-        if any(run.curve.rows for runs in groups.values() for run in runs)
-    }
+    playing = {game: groups for game, groups in playing.items() if any(groups.values())}
     if not playing:
         return []
     many = any(len(runs) > 1 for groups in playing.values() for runs in groups.values())
@@ -270,13 +266,13 @@ def _curves(results: Results) -> list[Block]:
     blocks: list[Block] = [Heading("Learning curves")]
     if len(playing) > FEW_GAMES:
         small = [(game, groups, "score") for game, groups in playing.items()]
-        picture = plots.small_pictures(small, list(results.groups), 1.9, True, dashed)
+        picture = plots.small_pictures(small, 1.9, True, dashed)
         return [*blocks, Figure(picture, said)]
     for game, groups in playing.items():
         blocks.append(Figure(plots.score_picture(groups, game, dashed), f"{game}. {said}"))
         there = {name for runs in groups.values() for run in runs for name in run.curve.names()}
         names = [name for name in METRICS if name in there or name == SPEED]
         titles = {name: name.replace("_", " ") for name in names} | {SPEED: "steps a second"}
-        picture = plots.small_pictures([(titles[n], groups, n) for n in names], list(groups), 2.3)
+        picture = plots.small_pictures([(titles[n], groups, n) for n in names], 2.3)
         blocks.append(Figure(picture, f"{game}: speed and losses over steps."))
     return blocks

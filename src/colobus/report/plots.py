@@ -149,7 +149,7 @@ def score_picture(groups: Groups, game: str, dashed: Collection[Path] = ()) -> s
     """
     with _figure(1, 2, 3.6) as (_, axes, svg):
         for one, along in zip(axes, ("steps", "minutes"), strict=True):
-            _draw_groups(one, groups, along, "score", list(groups), dashed)
+            _draw_groups(one, groups, along, "score", dashed)
             one.set_xlabel(f"{along} of training")
         axes[0].xaxis.set_major_formatter(steps_in_words)
         axes[0].set_ylabel("score, mean of 50 games")
@@ -160,16 +160,14 @@ def score_picture(groups: Groups, game: str, dashed: Collection[Path] = ()) -> s
 
 def small_pictures(
     small: Sequence[tuple[str, Groups, str]],
-    names: Sequence[str],
     height: float,
     legend: bool = False,
     dashed: Collection[Path] = (),
 ) -> str:
-    """Return small pictures over steps, three in a row; colours are by the names of groups.
+    """Return small pictures over steps, three in a row.
 
     Args:
-        small: for each a title, groups, and the metric that is shown.
-        names: of all groups.
+        small: for each a title, the same groups, and the metric that is shown.
         height: of a row, in inches.
         legend: whether it says which group is which.
         dashed: runs whose lines are dashed.
@@ -177,15 +175,14 @@ def small_pictures(
     rows = -(-len(small) // 3)
     with _figure(rows, 3, height * rows + 0.4 * legend) as (figure, axes, svg):
         for one, (title, groups, metric) in zip(axes, small, strict=False):
-            _draw_groups(one, groups, "steps", metric, names, dashed)
+            _draw_groups(one, groups, "steps", metric, dashed)
             one.set_title(title)
             one.xaxis.set_major_formatter(steps_in_words)
         for empty in axes[len(small) :]:
             empty.set_visible(False)
-        if legend and len(names) > 1:
-            lines = [
-                axes[0].plot([], [], color=_colour(i), label=n)[0] for i, n in enumerate(names)
-            ]
+        if legend and len(small[0][1]) > 1:
+            names = enumerate(small[0][1])
+            lines = [axes[0].plot([], [], color=_colour(i), label=name)[0] for i, name in names]
             figure.legend(handles=lines, loc="outside upper left", ncols=3, fontsize=8.5)
     return svg()
 
@@ -200,7 +197,7 @@ def public_picture(groups: Groups, game: str, most_frames: int) -> str:
             if points:
                 last = list(points)[-1]
                 ends.append((last, points[last], curve.method.partition(": ")[2] or curve.method))
-        _draw_groups(axes[0], groups, "frames", "score", list(groups))
+        _draw_groups(axes[0], groups, "frames", "score")
         _name_ends(axes[0], ends)
         axes[0].xaxis.set_major_formatter(steps_in_words)
         axes[0].set_xlabel("frames of training")
@@ -267,18 +264,17 @@ def profile_picture(
     levels: Sequence[float],
     profiles: Mapping[str, Sequence[float]],
     bands: Mapping[str, tuple[list[float], list[float]]],
-    names: Sequence[str],
 ) -> str:
-    """Return the performance profiles of groups, with their intervals where there are any.
+    """Return the performance profiles of all groups, with their intervals where there are any.
 
-    Colours are by the place in ``names``, which has all groups of the report.
+    A group without a profile has an empty one, so that all have their colours.
     """
     with _figure(1, 1, 3.4) as (_, axes, svg):
-        for name, shares in profiles.items():
-            colour = _colour(names.index(name))
-            axes[0].plot(levels, shares, color=colour, lw=1.8, label=name)
+        for number, (name, shares) in enumerate(profiles.items()):
+            if shares:
+                axes[0].plot(levels, shares, color=_colour(number), lw=1.8, label=name)
             if name in bands:
-                axes[0].fill_between(levels, *bands[name], color=colour, alpha=0.15, lw=0)
+                axes[0].fill_between(levels, *bands[name], color=_colour(number), alpha=0.15, lw=0)
         axes[0].set_xlabel("human-normalised score (1 is a human's)")
         axes[0].set_ylabel("share of runs above it")
         axes[0].set_ylim(0, 1.02)
@@ -309,16 +305,11 @@ def mean_line(lines: Sequence[Line]) -> Line:
 
 
 def _draw_groups(
-    axes: Any,
-    groups: Groups,
-    along: str,
-    metric: str,
-    names: Sequence[str],
-    dashed: Collection[Path] = (),
+    axes: Any, groups: Groups, along: str, metric: str, dashed: Collection[Path] = ()
 ) -> None:
-    """Draw a line for each run, and the mean of each group; colours are by the place in names."""
-    for label, runs in groups.items():
-        colour = _colour(names.index(label))
+    """Draw a line for each run, and the mean of each group; its place decides its colour."""
+    for number, (label, runs) in enumerate(groups.items()):
+        colour = _colour(number)
         found = [(line, run) for run in runs if len((line := line_of(run, along, metric)).x) > 1]
         thin = {"lw": 1.5, "label": label} if len(found) == 1 else {"lw": 0.7, "alpha": 0.45}
         styles = ["--" if run.path in dashed else "-" for _, run in found]

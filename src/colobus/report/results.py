@@ -178,18 +178,16 @@ class Results:
         return dict(sorted(found.items()))
 
     def playing(self, game: str, unscored: bool = False) -> dict[str, list[RunFolder]]:
-        """Return the runs of a game by group, without groups that did not play it.
+        """Return the runs of a game that have metrics by group, each of which has a place.
 
-        With ``unscored`` those that have no score are among them.
+        Exported agents have none. With ``unscored`` runs without a score are among them.
         """
-        found: dict[str, list[RunFolder]] = {}
-        for one in self.all:
-            if one.game == game:
-                found.setdefault(one.group, []).append(one.run)
-        for run, group, own in self.unscored if unscored else ():
-            if own == game:
-                found.setdefault(group, []).append(run)
-        return {group: found[group] for group in self.groups if group in found}
+        found: dict[str, list[RunFolder]] = {group: [] for group in self.groups}
+        named = [(one.run, one.group, one.game) for one in self.all]
+        for run, group, own in [*named, *self.unscored] if unscored else named:
+            if own == game and run.curve.rows:
+                found[group].append(run)
+        return found
 
 
 def read_results(places: Sequence[Path], protocol: str = "") -> Results:
