@@ -200,9 +200,13 @@ def test_runs_without_an_evaluation_are_dashed(tmp_path: Path) -> None:
     (breakout,) = [p for p in pictures if p.caption.startswith("breakout. Mean")]
     (pong,) = [p for p in pictures if p.caption.startswith("pong. Mean")]
     assert "Dashed lines are runs without an evaluation." in pong.caption
-    dashed = "stroke-dasharray[^>]*stroke: #c2410c"
-    counts = [len(re.findall(dashed, picture.svg)) for picture in (breakout, pong)]
-    assert counts == [2, 2]  # over steps and over minutes, of three lines of Pong one each
+    dashed = "stroke-dasharray[^>]*stroke: #"
+    counts = [
+        len(re.findall(dashed + colour, picture.svg))
+        for picture, colour in ((breakout, "c2410c"), (pong, "2563eb"))
+    ]
+    # over steps and over minutes, of three lines of Pong one each; that of Breakout has a legend
+    assert counts == [3, 2]
 
 
 def test_scores_stand_beside_those_of_dqn_and_a_human(tmp_path: Path) -> None:
