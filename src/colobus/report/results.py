@@ -178,9 +178,9 @@ class Results:
         return dict(sorted(found.items()))
 
     def playing(self, game: str, unscored: bool = False) -> dict[str, list[RunFolder]]:
-        """Return the runs of a game that have metrics by group, each of which has a place.
+        """Return the runs of a game that have metrics, by group; some groups may have none.
 
-        Exported agents have none. With ``unscored`` runs without a score are among them.
+        Exported agents have no metrics. With ``unscored`` runs without a score are among them.
         """
         found: dict[str, list[RunFolder]] = {group: [] for group in self.groups}
         named = [(one.run, one.group, one.game) for one in self.all]
@@ -242,7 +242,7 @@ def trainings(runs: Sequence[RunFolder], protocol: str) -> list[RunFolder]:
     rank = {run.path: (run.path in scored, run.curve.newest.get("steps", 0)) for run in runs}
     learned: dict[str, RunFolder] = {}
     exported: dict[str, RunFolder] = {}
-    for run in sorted(reversed(runs), key=lambda run: rank[run.path]):
+    for run in sorted(runs[::-1], key=lambda run: rank[run.path]):
         (learned if run.curve.rows else exported)[number[run.path]] = run
     for key, run in learned.items():
         if key in exported and rank[run.path] >= rank[exported[key].path]:
