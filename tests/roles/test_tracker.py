@@ -191,6 +191,27 @@ def test_the_curve_of_a_long_run_is_thinned_out(monkeypatch: pytest.MonkeyPatch)
     assert steps == sorted(set(steps))
 
 
+def play(folder: Path, numbers: range, **facts: Any) -> None:
+    tracker = make_tracker(folder, **facts)
+    for number in numbers:
+        tracker.episodes([Episode(0, 0, float(number), 5)])
+        tracker.report(update(0, number))
+    tracker.finish()
+
+
+def test_every_game_has_a_line_until_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker_module, "GAMES_WITH_LINES", 8)
+    every = [*range(1, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), 80, 96]
+    play(tmp_path, range(1, 31))
+    play(tmp_path, range(31, 101), counters={"games": 30})  # goes on
+    lines = read_lines(tmp_path / "episodes.jsonl")
+    assert [line["score"] for line in lines] == every
+    assert [line.get("games") for line in lines[7:10]] == [None, 2, 2]
+    assert sum(line.get("games", 1) for line in lines) == 96
+
+
 def slices(*versions: Version) -> list[Params]:
     """Return the vector cut in two halves, of the given versions."""
     vector = torch.arange(LAYOUT.size, dtype=torch.float32)

@@ -236,6 +236,26 @@ def test_only_what_came_before_stays(tmp_path: Path) -> None:
     assert kept == games[:3]
 
 
+def test_a_file_above_two_gibibytes_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    last = b'{"steps": 10}\n{"steps": 20}\n{"steps": 30}\n\n{"ste'
+    with path.open("wb") as file:
+        file.truncate(3 << 30)  # what is before is not read
+        file.seek(3 << 30)
+        file.write(b"\n" + last)
+    cut_lines(tmp_path, 0, 20)
+    assert path.stat().st_size == (3 << 30) + 1 + len(b'{"steps": 10}\n{"steps": 20}\n')
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_file_of_which_nothing_stays_is_empty(end: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    path.write_bytes(b'\n{"steps": 30}\n{"steps": 40}' + end)
+    for _ in range(2):  # an empty file, too
+        cut_lines(tmp_path, 0, 20)
+        assert path.read_bytes() == b""
+
+
 def huge(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 42)

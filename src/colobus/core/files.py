@@ -154,34 +154,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return parse_lines(data.decode(errors="replace"))
 
 
-BLOCK = 64 << 10
-"""Bytes that are read at a time from the end of a file."""
-
-
-def backwards(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file, the last one first, each with the place where it ends.
-
-    Raises:
-        OSError: if the file cannot be read, or has a line of more than `LONGEST` bytes.
-    """
-    at, rest, block = file.seek(0, os.SEEK_END), b"", BLOCK
-    while at:
-        begin = max(at - block, 0)
-        file.seek(begin)
-        data = file.read(at - begin) + rest
-        first = data.find(b"\n", 0, -1) + 1 if begin else 0  # where a whole line begins
-        if begin and not first:
-            at, rest, block = begin, data, 2 * block
-            if len(rest) > LONGEST:
-                raise OSError(errno.EFBIG, f"a line is longer than {LONGEST:,} bytes")
-            continue
-        end = begin + len(data)
-        for line in reversed(data[first:].splitlines(keepends=True)):
-            yield end, line
-            end -= len(line)
-        at, rest, block = begin, data[:first], BLOCK
-
-
 def parse_lines(text: str) -> list[dict[str, Any]]:
     """Return the objects of a text of JSON lines, without the lines that cannot be read."""
     rows = []

@@ -15,6 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from colobus.algorithms.api import Algorithm
 from colobus.core.arrays import join
 from colobus.core.checkpoint import Checkpoint
 from colobus.core.errors import CannotWrite, ColobusError, Lost
-from colobus.core.files import backwards, open_regular, parse_lines
+from colobus.core.files import LONGEST, open_regular, parse_lines
 from colobus.core.timing import sleep
 from colobus.core.types import AlgorithmState, Origin, Params, State, Version
 from colobus.envs.make import agents
@@ -336,16 +337,21 @@ def _number(line: State, name: str) -> float:
 def _cut(path: Path, stays: Callable[[State], bool]) -> None:
     """Cut a file off after the last line that stays, however long it is."""
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):  # what a link leads to is no file of the run
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):  # what a link leads to is no file of the run
             raise OSError(errno.EINVAL, "not a regular file")
-        with open_regular(path) as file:
-            found = (
-                end
-                for end, line in backwards(file)
-                if any(map(stays, parse_lines(line.decode(errors="replace"))))
-            )
-            end = next(found, 0)
-        if end < path.stat().st_size:
+        if not found.st_size:  # nothing that could be mapped
+            return
+        with open_regular(path) as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            end = len(data)
+            while end:
+                begin = data.rfind(b"\n", max(end - LONGEST, 0), end - 1) + 1
+                if end - begin > LONGEST:
+                    raise OSError(errno.EFBIG, f"a line is longer than {LONGEST:,} bytes")
+                if any(map(stays, parse_lines(data[begin:end].decode(errors="replace")))):
+                    break
+                end = begin
+        if end < found.st_size:
             os.truncate(path, end)
     except FileNotFoundError:
         return

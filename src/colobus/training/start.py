@@ -57,7 +57,6 @@ from colobus.nets.network import (
 )
 from colobus.ops.optimizers import Optimizer
 from colobus.roles.snapshot import WRONG
-from colobus.roles.tracker.game_log import thin
 from colobus.runs.config import Config, check_of, identity, read_config
 from colobus.runs.folder import (
     CHECKPOINTS,
@@ -359,8 +358,6 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
     elif config.experiment.deterministic:
         log("the checkpoint does not hold all of the run's state: the run goes on with new games")
         saved = {}
-    if thin(folder / EPISODES):  # of an earlier version, which wrote a line for every game
-        log(f"{EPISODES} was very long: it has a line for some of the games now")
     return Start(
         statistics_of(checkpoint),
         config.actions,

@@ -19,7 +19,6 @@ from colobus.core.timing import now
 from colobus.core.types import AlgorithmState, Bytes, Episode, Params, State, Update
 from colobus.ops.flat import Layout
 from colobus.roles.tracker.checkpoints import Checkpoints
-from colobus.roles.tracker.game_log import GameLog
 from colobus.roles.tracker.picture import Picture
 from colobus.roles.tracker.reports import (
     LearnerReports,
@@ -78,6 +77,19 @@ class StageShares:
 KEPT_EPISODES = 65_536
 """Newest episodes that `Tracker.episodes_since` can return."""
 
+GAMES_WITH_LINES = 2**18
+"""The first games of a run, of which each has a line: 24 MB."""
+
+
+def games_of_a_line(number: int) -> int:
+    """Return for how many games the line of the ``number``-th game of a run stands.
+
+    Games of some steps end a thousand times a second, and a line for each would fill a disk in
+    weeks. After `GAMES_WITH_LINES` only every second game has a line, after twice as many every
+    fourth, and so on.
+    """
+    return 1 << ((number - 1) // GAMES_WITH_LINES).bit_length()
+
 
 @dataclass(eq=False)
 class Tracker:
@@ -122,10 +134,10 @@ class Tracker:
             if settings.tensorboard:
                 self._tensorboard = TensorBoard(files.tensorboard, run.settings)
             self._metrics = Metrics(files.metrics)
-            self._game_log = GameLog(files.episodes)
+            self._games = Metrics(files.episodes)
             facts = (self.layout, self.fixed, self._kept, run.about, run.version == 0)
             self._checkpoints = Checkpoints(files.checkpoints, settings, *facts)
-            work: list[Work] = [self._metrics, self._game_log, self._checkpoints]
+            work: list[Work] = [self._metrics, self._games, self._checkpoints]
             self._writer = Writer(work, settings.disk_patience)
             self._picture = Picture(files.reconstruction, self._writer)
 
@@ -323,7 +335,7 @@ class Tracker:
             self._tensorboard.close()
         self._writer.close()
         self._metrics.close()
-        self._game_log.close()
+        self._games.close()
 
     def failure(self) -> OSError | None:
         """Return why nothing can be written any more, if so."""
@@ -400,11 +412,13 @@ class Tracker:
         self._lately.clear()
 
     def _log(self, episodes: list[Episode]) -> None:
-        """Write a line about each episode that has ended."""
+        """Write a line about each episode that has ended, or about some; see `games_of_a_line`."""
         if self._writer is None:
             return
         self._lately += episodes
         at = {"steps": self._status.steps, "seconds": round(self._status.seconds, 3)}
         for number, each in enumerate(episodes, self._score.episodes - len(episodes) + 1):
-            own = {"score": each.score, "length": each.steps, "actor": each.actor}
-            self._game_log.put_game(number, at | own)
+            line = at | {"score": each.score, "length": each.steps, "actor": each.actor}
+            games = games_of_a_line(number)
+            if number % games == 0:
+                self._games.put(line | ({"games": games} if games > 1 else {}))
