@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -157,8 +158,10 @@ def full_status() -> Status:
         best=16.02,
         last_checkpoint="00000412.safetensors",
         lag=(1.0, 1.2, 2.0),
-        curve=[(1000 * i, 0.6 * i, i - 21.0) for i in range(37)],
     )
+
+
+CURVE = [(374_000 + 1000 * i, 220.0 + 0.6 * i, i - 21.0) for i in range(37)]
 
 
 ROLES = [
@@ -288,7 +291,7 @@ def shown_at(
     height: int,
     view: Status,
     stop: StopRule = MILLION,
-    earlier: Curve = (),
+    earlier: Curve = CURVE,
 ) -> list[str]:
     """Return the lines of the panel at a size, without codes."""
     to, file = printer(terminal=True, width=width, height=height)
@@ -316,7 +319,7 @@ def test_a_wide_terminal_has_the_curve_beside_the_figures_and_losses() -> None:
     status.values = {"policy_loss": -0.0123, "value_loss": 0.5, "entropy": 1.25}
     lines = shown_at(160, 40, status)
     (both,) = (line for line in lines if "1,908 steps/s" in line)
-    assert "15.0 ┤" in both  # the highest score of the curve
+    assert "15.7 ┤" in both  # the highest score of the curve
     text = "\n".join(lines)
     assert "policy loss -0.0123" in text
     assert "entropy 1.25" in text
@@ -334,17 +337,27 @@ def test_after_a_resume_the_old_curve_is_there(tmp_path: Path) -> None:
     earlier = earlier_curve(tmp_path)
     assert earlier[0] == (0, 0.0, -20.0)
     assert len(earlier) == 31
-    shown = Display("t", StopRule(), printer(terminal=True)[0], earlier)
-    assert list(shown.curve(Status(steps=25_000))) == [p for p in earlier if p[0] <= 25_000]
-    new = [(25_500, 13.0, 6.0), (26_000, 13.5, 7.0)]  # from a checkpoint after 25,000 steps
-    assert list(shown.curve(Status(steps=26_000, curve=new))) == [
-        *(point for point in earlier if point[0] < 25_500),
-        *new,
-    ]
-    status = Status(steps=26_000, seconds=13.5, score=7.0, version=5, curve=new)
+    shown = Outlook(StopRule(), [*earlier])
+    shown.see(Status(steps=25_000), [])  # of the checkpoint
+    new = [(25_000, 12.5, 5.0), (25_500, 13.0, 6.0), (26_000, 13.5, 7.0)]
+    for steps, seconds, score in new:
+        shown.see(Status(steps=steps, seconds=seconds, score=score), [])
+    assert shown.curve == [*(point for point in earlier if point[0] < 25_000), *new]
+    status = Status(steps=26_000, seconds=13.5, score=7.0, version=5)
     lines = shown_at(80, 24, status, earlier=earlier)
     assert any("-20.0 ┤" in line for line in lines)
     assert earlier_curve(tmp_path / "nothing") == []
+
+
+def test_points_of_a_long_run_are_further_from_one_another() -> None:
+    shown = Outlook(StopRule())
+    for second in range(1, 20_001):
+        shown.see(Status(steps=10 * second, seconds=float(second), score=1.0), [])
+        assert shown.curve[-1] == (10 * second, float(second), 1.0)
+    seconds = [second for _, second, _ in shown.curve]
+    assert seconds[:200] == [float(second) for second in range(1, 201)]
+    assert all(0 < after - before <= after / 500 + 1 for before, after in pairwise(seconds))
+    assert 2000 < len(seconds) < 3000
 
 
 def test_before_the_first_update_it_says_what_is_waited_for() -> None:
@@ -365,20 +378,29 @@ RISING = [(100 * s, float(s), -20.0 + 0.1 * s) for s in range(201)]
 
 FLAT = [(100 * s, float(s), -20.0) for s in range(201)]
 SLOW = [(100 * s, float(s), 0.00001 * s) for s in range(201)]
-BEGUN, UNKNOWN = Status(steps=250, seconds=60), Status(steps=5, score=1.0)
+Seen = tuple[Status, list[tuple[float, float]]]
+"""The status of a run, and its scores by seconds."""
 
 
-def at(curve: list[tuple[int, float, float]]) -> Status:
+def just(**status: Any) -> Seen:
+    return Status(**status), []
+
+
+BEGUN, UNKNOWN = just(steps=250, seconds=60), just(steps=5, score=1.0)
+
+
+def at(curve: list[tuple[int, float, float]]) -> Seen:
     steps, seconds, score = curve[-1]
-    return Status(steps=steps, seconds=seconds, games=50, score=score, curve=curve)
+    status = Status(steps=steps, seconds=seconds, games=50, score=score)
+    return status, [(seconds, score) for _, seconds, score in curve]
 
 
 @pytest.mark.parametrize(
-    ("status", "stop", "done", "left"),
+    ("seen", "stop", "done", "left"),
     [
         (BEGUN, StopRule(steps=1000), "25 % of 1,000 steps", "0:07 left"),
         (BEGUN, StopRule(minutes=2), "50 % of 2 minutes", "1:00 left"),
-        (Status(seconds=30), StopRule(minutes=1), "50 % of 1 minute", "0:30 left"),
+        (just(seconds=30), StopRule(minutes=1), "50 % of 1 minute", "0:30 left"),
         # the sooner of two certain ones
         (BEGUN, StopRule(steps=1000, minutes=2), "25 % of 1,000 steps", "0:07 left"),
         (  # a score that rises comes sooner than the steps
@@ -402,12 +424,12 @@ def at(curve: list[tuple[int, float, float]]) -> Status:
         (at(FLAT), StopRule(until_score=10.0), "0 % of the way to a score of 10", ""),
         (at(SLOW), StopRule(until_score=10.0), "0 % of the way to a score of 10", ""),
         (UNKNOWN, StopRule(until_score=10.0), "0 % of the way to a score of 10", ""),
-        (Status(steps=2000), StopRule(steps=1000), "100 % of 1,000 steps", "0:00 left"),
-        (Status(steps=2000), StopRule(), "", ""),
+        (just(steps=2000), StopRule(steps=1000), "100 % of 1,000 steps", "0:00 left"),
+        (just(steps=2000), StopRule(), "", ""),
     ],
 )
-def test_the_rule_that_comes_first(status: Status, stop: StopRule, done: str, left: str) -> None:
-    found = endings(status, stop, rate=100.0)
+def test_the_rule_that_comes_first(seen: Seen, stop: StopRule, done: str, left: str) -> None:
+    found = endings(seen[0], stop, rate=100.0, scores=seen[1])
     assert progress(found) == done
     assert time_left(found) == left
 
@@ -442,10 +464,9 @@ def test_scores_and_times_as_text() -> None:
 
 
 def show_some(display: Display) -> None:
-    curve = [(step, float(step), step % 7 / 10) for step in range(0, 900, 10)]
     with display:
         for step in range(3):
-            status = Status(steps=step, seconds=float(step), score=0.5, curve=curve)
+            status = Status(steps=step, seconds=float(step), score=0.5)
             display.watch(status, [role("learner-0", learn=1.0)])
 
 

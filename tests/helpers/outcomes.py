@@ -143,6 +143,3 @@ def assert_same(one: Outcome, other: Outcome) -> None:
     assert equal(one.algorithm_state, other.algorithm_state)
     for name in ("steps", "version", "games", "score", "best", "best_game", "values", "lag"):
         assert getattr(one.status, name) == getattr(other.status, name), name
-    assert [(s, score) for s, _, score in one.status.curve] == [
-        (s, score) for s, _, score in other.status.curve
-    ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +30,6 @@ from colobus.roles.tracker import (
 from colobus.roles.tracker import tracker as tracker_module
 from colobus.roles.tracker.picture import GAP, MARGIN, Picture, draw
 from colobus.roles.tracker.tracker import StageShares
-from colobus.roles.tracker.writer import Thinned
 from colobus.runs.folder import RECONSTRUCTION
 from colobus.training.role_factory import tracker_files
 from colobus.training.run import train
@@ -179,18 +176,6 @@ def test_steps_behind_marked_and_newest_versions_are_remembered() -> None:
     }  # fmt: skip
 
 
-def test_the_curve_of_a_long_run_is_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracker_module, "Thinned", partial(Thinned, 40))
-    tracker = make_tracker()
-    tracker.episodes([Episode(0, 0, 1.0, 5)])
-    for number in range(1, 1001):
-        tracker.report(update(0, number))
-    steps = [steps for steps, _, _ in tracker.status().curve]
-    assert 20 <= len(steps) < 40
-    assert (steps[0], steps[-1]) == (10, 10_000)
-    assert steps == sorted(set(steps))
-
-
 def play(folder: Path, numbers: range, **facts: Any) -> None:
     tracker = make_tracker(folder, **facts)
     for number in numbers:
@@ -333,21 +318,6 @@ def test_what_is_kept_is_asked_when_old_checkpoints_go(
     tracker.checkpoint(parts, states(parts), {}, 80)
     tracker.finish()
     assert 3 in kept[-1]
-
-
-@pytest.mark.parametrize("most", [8, 9, 40])
-def test_points_are_as_far_from_one_another_everywhere(most: int) -> None:
-    curve = Thinned(most)
-    for number in range(1000):
-        curve.add((number, 0.1 * number, 1.0))
-        steps = [steps for steps, _, _ in curve.points]
-        assert len(steps) < most
-        assert (steps[0], steps[-1]) == (0, number)
-        assert len({after - before for before, after in pairwise(steps[:-1])}) <= 1
-        if number < most - 1:
-            assert curve.points == [(n, 0.1 * n, 1.0) for n in range(number + 1)]
-        else:
-            assert len(steps) >= most // 2
 
 
 def test_each_evaluation_is_a_point_at_the_steps_of_its_checkpoint(

@@ -154,7 +154,7 @@ class Display:
     """Called after each look; what it raises ends the run."""
 
     def __post_init__(self) -> None:
-        self._outlook = Outlook(self.stop)
+        self._outlook = Outlook(self.stop, [*self.earlier])
         self._live: Live | None = None
         self._broken = False
 
@@ -194,7 +194,7 @@ class Display:
         rows = self._bar(self._outlook.endings(status), inner)
         room = height - 3 - len(rows)  # the frame, and the line of the cursor
         wide = inner >= BESIDE
-        curve = [] if console.options.ascii_only else self.curve(status)
+        curve = [] if console.options.ascii_only else self._outlook.curve
         figures = self._figures(status, roles)
         if wide:
             figures += [Text(line, "dim") for line in _losses(status.values)]
@@ -256,11 +256,6 @@ class Display:
         for line in lines:
             line.no_wrap, line.overflow = False, "fold"
         return lines
-
-    def curve(self, status: Status) -> Curve:
-        """Return the curve of the run, with what it was before the run was resumed."""
-        begin = status.curve[0][0] if status.curve else status.steps + 1
-        return [*(point for point in self.earlier if point[0] < begin), *status.curve]
 
 
 def _losses(values: dict[str, float]) -> list[str]:

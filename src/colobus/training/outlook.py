@@ -7,7 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from colobus.core.timing import bounding_stage
@@ -33,6 +33,9 @@ LINE_SECONDS = 10.0
 RECENT = 10.0
 """Seconds that rates are taken over."""
 
+FINENESS = 500
+"""Two points of the curve are about so large a part of the run's time apart, or further."""
+
 
 class Load(NamedTuple):
     """Seconds by stage of every active role at a moment."""
@@ -47,6 +50,8 @@ class Outlook:
     """Looks at a run about twice a second and says how it goes."""
 
     stop: StopRule  # of the run
+    curve: list[tuple[int, float, float]] = field(default_factory=list)
+    """(steps, seconds, score), oldest first; at the start that before the run was resumed."""
 
     def __post_init__(self) -> None:
         self._evaluations: list[tuple[float, float]] = []  # seconds, mean
@@ -64,6 +69,7 @@ class Outlook:
         told = self._evaluations[-1][1] if self._evaluations else None
         if status.evaluated is not None and status.evaluated != told:
             self._evaluations.append((status.seconds, status.evaluated))
+        self._draw(status)
 
     def is_due(self) -> bool:
         """Return whether it is time for a line, and count it as written then."""
@@ -75,7 +81,8 @@ class Outlook:
 
     def endings(self, status: Status) -> list[Ending]:
         """Return how near each rule of the run is; see `colobus.training.words.endings`."""
-        return endings(status, self.stop, self.rate(), self._evaluations)
+        scores = [(seconds, score) for _, seconds, score in self.curve]
+        return endings(status, self.stop, self.rate(), self._evaluations, scores)
 
     def line(self, status: Status, roles: Sequence[RoleState] = ()) -> str:
         """Return the status in one line."""
@@ -111,6 +118,17 @@ class Outlook:
                 for role, stages in last.items()
             }
         )
+
+    def _draw(self, status: Status) -> None:
+        """Put the score on the curve, in the place of the newest point if that is near another."""
+        curve, seconds = self.curve, status.seconds
+        while curve and curve[-1][0] > status.steps:  # what a resume or a restore went back over
+            curve.pop()
+        if status.score is None or (curve and curve[-1][0] == status.steps):
+            return
+        if len(curve) > 1 and seconds - curve[-2][1] < seconds / FINENESS:
+            curve.pop()
+        curve.append((status.steps, seconds, status.score))
 
 
 class ProgressLine:

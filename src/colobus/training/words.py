@@ -230,7 +230,9 @@ class Ending(NamedTuple):
     sure: bool  # the rule is one of steps or time, which come for certain
 
 
-def endings(status: Status, stop: StopRule, rate: float, evaluations: Points = ()) -> list[Ending]:
+def endings(
+    status: Status, stop: StopRule, rate: float, evaluations: Points = (), scores: Points = ()
+) -> list[Ending]:
     """Return how near each rule of a run is, the one that is expected first before the others.
 
     A score is expected where its trend of late leads to.
@@ -240,6 +242,7 @@ def endings(status: Status, stop: StopRule, rate: float, evaluations: Points = (
         stop: its rules.
         rate: steps per second.
         evaluations: means of the evaluator, by the seconds when they were told.
+        scores: means of the newest games, by the seconds of the run.
     """
     found = []
     if stop.steps is not None:
@@ -252,8 +255,7 @@ def endings(status: Status, stop: StopRule, rate: float, evaluations: Points = (
         what = f"{stop.minutes:g} minute{'s' * (stop.minutes != 1)}"
         found.append(Ending(what, min(status.seconds / end, 1.0), left, True))
     if stop.until_score is not None:
-        full = status.curve if status.games >= WINDOW else []
-        points = [(seconds, score) for _, seconds, score in full]
+        points = scores if status.games >= WINDOW else ()
         found.append(_of_score("a score of", points, stop.until_score))
     if isinstance(stop.until_evaluated, float | int):
         found.append(_of_score("an evaluated score of", evaluations, stop.until_evaluated))

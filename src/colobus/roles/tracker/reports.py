@@ -189,7 +189,6 @@ class Status:
     workers: WorkersStatus | None = None
     evaluated: float | None = None  # mean of the evaluator's last 50 full games
     cores: float | None = None  # that the run keeps busy; None if it is in several processes
-    curve: list[tuple[int, float, float]] = field(default_factory=list)  # steps, seconds, score
 
 
 @dataclass(frozen=True)

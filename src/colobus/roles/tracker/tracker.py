@@ -31,7 +31,7 @@ from colobus.roles.tracker.reports import (
 )
 from colobus.roles.tracker.score import Keeper, Moment, Score
 from colobus.roles.tracker.tensorboard import EVALUATED, TensorBoard, tagged
-from colobus.roles.tracker.writer import Metrics, Thinned, Work, Writer
+from colobus.roles.tracker.writer import Metrics, Work, Writer
 from colobus.roles.update_schedule import is_kept
 
 Stages = Mapping[str, Mapping[str, float]]
@@ -124,7 +124,6 @@ class Tracker:
         self._evaluated: list[float] | None = run.counters.get("evaluated")
         self._status = Status(steps=run.steps, seconds=self.seconds())
         self._show_score()
-        self._curve = Thinned()
         self._writer: Writer | None = None
         self._tensorboard: TensorBoard | None = None
         self._lately: list[Episode] = []  # ended since the line of metrics before
@@ -309,7 +308,6 @@ class Tracker:
         """Return a copy of what a display shows."""
         with self._lock:
             copy = Status(**vars(self._status))
-            copy.curve = list(self._curve.points)
             if self._writer is None:
                 return copy
             written = self._checkpoints
@@ -346,7 +344,6 @@ class Tracker:
         status = self._status
         ended = self._score.take(number)
         self._show_score()
-        grown = number > status.version
         for update in updates:
             self._reports.add(update)
             status.steps += update.steps
@@ -357,8 +354,6 @@ class Tracker:
         self._log(ended)
         status.values, status.lag = self._reports.values(), self._reports.lag()
         status.workers = self._reports.workers()
-        if status.score is not None and grown:
-            self._curve.add((status.steps, status.seconds, status.score))
         if self.run.every or is_kept(number, self.run.marked):
             counters = {**self._score.counters(), "reports": self._reports.totals()}
             self._keeper.add(number, Moment(status.steps, counters))

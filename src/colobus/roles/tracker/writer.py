@@ -210,11 +210,8 @@ class Metrics:
             with self._lock:
                 lines = list(self._waiting)
                 self._waiting.clear()
-            self._begun = b"".join(map(self._shaped, lines))
+            self._begun = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
         return bool(self._begun)
-
-    def _shaped(self, line: dict[str, Any]) -> bytes:
-        return json.dumps(line).encode() + b"\n"
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY
@@ -226,33 +223,3 @@ class Metrics:
                 # the last line of a killed run must not swallow the first of this one
                 self._begun = b"\n" + self._begun
         return file
-
-
-Point = tuple[int, float, float]
-"""Steps, seconds, score."""
-
-MOST_POINTS = 4000
-"""Points at most. A status with the curve crosses between processes about twice a second."""
-
-
-class Thinned:
-    """Keeps every ``n``-th point and the newest one; ``n`` doubles when there are too many.
-
-    Args:
-        most: points that are kept at most.
-    """
-
-    def __init__(self, most: int = MOST_POINTS) -> None:
-        self.points: list[Point] = []
-        self._most, self._every, self._count = most, 1, 0
-
-    def add(self, point: Point) -> None:
-        """Add the newest point."""
-        if self._count and (self._count - 1) % self._every:  # the last one was kept as the newest
-            self.points[-1] = point
-        else:
-            self.points.append(point)
-        self._count += 1
-        if len(self.points) >= self._most:
-            self.points = [*self.points[:-1:2], self.points[-1]]
-            self._every *= 2
