@@ -134,7 +134,9 @@ def test_record_takes_a_checkpoint_and_films_into_its_run(folder: Path) -> None:
 
 
 def test_what_is_no_agent_is_one_line(folder: Path) -> None:
-    older = folder / OLDER
+    older, aside = folder / OLDER, folder.with_name(f".{folder.name}-1")
+    aside.mkdir()
+    (aside / "config.json").touch()  # of a run that was set aside, which is not offered
     for words, said in (
         (["eval", str(folder.parent)], f"is a folder of runs: name one of them, such as {folder}"),
         (["eval", str(older), "--checkpoint", "7"], "is one already; leave one out"),

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,19 @@ def test_a_file_that_was_deleted_under_a_waiting_process_is_no_lock(
     monkeypatch.setattr(fcntl, "flock", flock)
     with locked(tmp_path, "it"):
         assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()}")
+
+
+def test_who_renames_a_folder_leaves_the_lock_of_a_new_one_alone(tmp_path: Path) -> None:
+    """A run is set aside under its lock, and another process may begin anew at once."""
+    run = tmp_path / "run"
+    run.mkdir()
+    with ExitStack() as other:
+        with locked(run, "the run that was"):
+            run.rename(tmp_path / "aside")
+            run.mkdir()
+            other.enter_context(locked(run, "the new run"))
+        assert (run / LOCK).exists()
+    assert not (run / LOCK).exists()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])

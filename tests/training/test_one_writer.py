@@ -97,14 +97,17 @@ def test_a_resume_removes_what_killed_processes_have_left(tmp_path: Path) -> Non
     strays = [checkpoints / ".00000009.json.tmp", run / ".config.json.tmp", videos / ".5.mp4.tmp"]
     for stray in strays:
         stray.write_bytes(b"half")
-    os.utime(strays[2], (time.time() - 3600,) * 2)
+    for stray in strays[1:]:
+        os.utime(stray, (time.time() - 3600,) * 2)
     os.utime(strays[0], (time.time() + 3600,) * 2)  # the clock was set back
-    (videos / ".6.mp4.tmp").write_bytes(b"somebody films")
+    films = [videos / ".6.mp4.tmp", run / ".film.mp4.tmp"]
+    for film in films:
+        film.write_bytes(b"somebody films, or the command before does")
     (checkpoints / "00009999.safetensors").write_bytes(b"killed before its JSON was there")
     (checkpoints / "00009998.json").write_text("{}")
     train(catch(6000), run, resume=True)
     assert not any(stray.exists() for stray in strays)
-    assert (videos / ".6.mp4.tmp").exists()
+    assert all(film.exists() for film in films)
     assert "00009999" not in {path.stem for path in checkpoints.iterdir()}
     assert {path.suffix for path in checkpoints.iterdir()} == {".safetensors", ".json"}
 

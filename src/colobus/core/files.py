@@ -217,7 +217,8 @@ def locked(folder: Path, what: str, log: Callable[[str], None] = print) -> Itera
         yield
     finally:
         with contextlib.suppress(OSError):  # the folder may be gone, or the disk full
-            (folder / LOCK).unlink()
+            if os.path.samestat(os.fstat(descriptor), (folder / LOCK).stat()):
+                (folder / LOCK).unlink()  # else the folder was renamed, and it is another's
         os.close(descriptor)
 
 

@@ -62,8 +62,8 @@ OLD_PACKAGE = "gelada-rl"
 """What this package was called before November 2026. Runs and agents of that time name it."""
 
 UNTOUCHED_SECONDS = 600.0
-"""Age of a temporary file of an evaluation or a video that nobody is writing any more. Those may be
-made by another process than the run's, such as ``colobus record``."""
+"""Age of a temporary file of an evaluation, a film or the curve that nobody is writing any more.
+Those may be made by another process than the run's, such as ``colobus record``, or after it."""
 
 LOOKS, SECONDS_BETWEEN_LOOKS = 10, 0.2
 """How often the folder of a run that could not start is looked at, until nothing is left in it."""
@@ -80,8 +80,9 @@ def with_todays_name(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Return the runs that lie in a folder, by name."""
-    return sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+    """Return the runs that lie in a folder, by name, without those that were set aside."""
+    found = (path.parent for path in folder.glob(f"*/{CONFIG}"))
+    return sorted(run for run in found if not run.name.startswith("."))
 
 
 def film_file(folder: Path, name: object, suffix: str = ".mp4") -> Path:
@@ -230,9 +231,9 @@ def remove_unbegun(folder: Path) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files of a killed process in the folder of a run."""
-    for own in (folder, folder / CHECKPOINTS, *folder.glob(f"{BUFFERS}/**/")):
+    for own in (folder / CHECKPOINTS, *folder.glob(f"{BUFFERS}/**/")):
         remove_temporary(own)
-    for shared in (folder / EVALUATIONS, folder / VIDEOS):
+    for shared in (folder, folder / EVALUATIONS, folder / VIDEOS):
         remove_temporary(shared, UNTOUCHED_SECONDS)
 
 
