@@ -36,6 +36,7 @@ from colobus.roles.replay.in_rounds import BufferInRounds, folder_of
 from colobus.roles.schedule import annealed
 from colobus.roles.snapshot import WRONG
 from colobus.roles.tracker import Status, Tracker
+from colobus.roles.tracker.writer import RETRY_SECONDS
 from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
 from colobus.runs.folder import BUFFERS, EPISODES, METRICS
 from colobus.runtime.api import Runtime
@@ -43,9 +44,6 @@ from colobus.runtime.graph import RoleGraph
 
 LOOKS, SECONDS_BETWEEN_LOOKS = 10, 0.2
 """At servers of several versions at the end: the last gradients may still be on their way."""
-
-RETRY_SECONDS = 1.0
-"""Between two tries to save at the end of a run whose disk fails."""
 
 
 @dataclass
@@ -79,8 +77,11 @@ class SliceSaver:
     learners: Sequence[str]  # their names; the last save waits for them
     tracker: Tracker  # writes the checkpoints
     experiment: Experiment  # in asynchronous runs the servers' versions may differ
-    saved: Version  # the newest that is not to be saved: at first that at the start of the run
+    first: Version  # that at the start of the run, which is not to be saved
     log: Callable[[str], None]  # called with a line if the newest version cannot be saved
+
+    def __post_init__(self) -> None:
+        self._saved = self.first  # the newest that was saved
 
     def look(self) -> None:
         """Save the copies that the servers keep, if a checkpoint is due and they match."""
@@ -102,7 +103,7 @@ class SliceSaver:
         if not all(bool(params.values.isfinite().all()) for params, _ in slices):
             return False
         if len(set(versions)) == 1 or self.experiment.shape.asynchronous:
-            if max(versions) > self.saved:
+            if max(versions) > self.first:  # if it is saved, with what was evaluated since then
                 self._save(slices)
             return True
         numbers = ", ".join(f"server-{i} at {v.number}" for i, v in enumerate(versions))
@@ -114,7 +115,7 @@ class SliceSaver:
         slices = [server.kept() for server in self.servers]
         whole = [part for part in slices if part is not None]
         versions = {params.version for params, _ in whole}
-        if len(whole) == len(slices) and len(versions) == 1 and max(versions) > self.saved:
+        if len(whole) == len(slices) and len(versions) == 1 and max(versions) > self._saved:
             self._save(whole)
 
     def _save(self, slices: Sequence[tuple[Params, OptimizerState]]) -> None:
@@ -129,7 +130,7 @@ class SliceSaver:
             steps,
             mixed=self.experiment.shape.asynchronous,
         )
-        self.saved = version
+        self._saved = version
 
 
 Saver = LearnerSaver | SliceSaver
