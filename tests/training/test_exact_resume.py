@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from colobus.algorithms.pqn import PQN
+from colobus.cli.show import imagined_start
 from colobus.core.checkpoint import Checkpoint, list_checkpoints, newest_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.types import State, Version
@@ -26,6 +27,7 @@ from colobus.experiment.presets import PRESETS
 from colobus.roles.tracker import StopRule
 from colobus.training.run import train
 from colobus.training.saving import cut_lines, origin_of, states_of
+from colobus.training.topology import make_graph
 from conftest import (
     catch,
     distributed_catch,
@@ -203,6 +205,20 @@ def test_games_of_a_free_run_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(begun) == 2
     rows = {tuple(state["row"]) for state in begun}
     assert rows == {tuple(saved.tensors[f"play/actor-{i}/games/row"].tolist()) for i in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("emulators", "deterministic", "goes_on"),
+    [(1, False, True), (2, False, False), (2, True, True)],
+)
+def test_games_of_several_emulators_begin_anew_in_a_free_run(
+    emulators: int, deterministic: bool, goes_on: bool
+) -> None:
+    """One core would play all those of an actor that went on, to the end of the run."""
+    experiment = reshaped(short_pong(1, deterministic=deterministic), emulators=emulators)
+    graph = make_graph(experiment, imagined_start(experiment), None)
+    resumes = [node.args[-1] is not None for node in graph.nodes if node.kind == "actor"]
+    assert resumes == [goes_on] * 2
 
 
 @pytest.mark.parametrize("origin", [None, 3, "abc", [0, 1], [0, 1, 2, 3], [0, 1, None]])

@@ -21,10 +21,12 @@ from colobus.experiment.presets import PRESETS
 from colobus.experiment.presets.environments import for_environment
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import Layout
+from colobus.runtime.devices import Devices
 from colobus.runtime.groups import Cluster, group_processes
+from colobus.training.on_ray import OnRay
 from colobus.training.start import make_network
 from colobus.training.topology import make_graph
-from conftest import catch, reshaped
+from conftest import catch, dqn, reshaped
 
 
 @pytest.mark.parametrize("name", ["pong", "catch", "dba3c-catch", "apex-pong", "pqn-pong"])
@@ -152,3 +154,15 @@ def test_a_resume_needs_processes_that_play_the_games_on(monkeypatch: pytest.Mon
     with pytest.raises(ColobusError, match=r"may open 128 files, and this run needs 264; "):
         check_limits(many, resumed=True)
     check_limits(catch(1000), resumed=True)  # goes on without helpers
+    check_limits(reshaped(many, games=2, emulators=2), resumed=True)  # begins new games
+
+
+def test_a_run_that_keeps_its_buffer_goes_on_on_ray_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(limits, "available_memory", lambda: None)  # unknown
+    keeps = dqn(catch(1000), keep=True)
+    with pytest.raises(ColobusError, match=r"^--keep with --on ray: "):
+        OnRay().check(keeps, Devices())
+    OnRay().check(keeps, Devices(), resumed=True)

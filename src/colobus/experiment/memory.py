@@ -145,7 +145,8 @@ def check_limits(
     if cluster is not None and cluster.joined:
         return
     topology = experiment.shape.topology
-    helpers = topology.players if resumed and is_atari(experiment.games.game) else 0
+    goes_on = resumed and experiment.games_go_on and is_atari(experiment.games.game)
+    helpers = topology.players if goes_on else 0
     parts = parts_of(experiment, net, cluster) | {"continued games": helpers * HELPER_BYTES}
     if placement.learn.type == "cuda" and cluster is None:
         learning = ("parameters", "standardised frames", "stacks", "minibatch with gradients")

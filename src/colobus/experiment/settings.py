@@ -78,6 +78,11 @@ class Experiment:
         alike = self.deterministic or self.shape.topology.replicas > 1
         return replace(self.stop, minutes=None) if alike else self.stop
 
+    @property
+    def games_go_on(self) -> bool:
+        """Whether games may go on after a resume: one core would play all those of an actor."""
+        return self.deterministic or self.shape.emulators == 1
+
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "appo": APPO,

@@ -62,7 +62,7 @@ class OnRay(Launcher):
                 "--deterministic with a replay buffer and --on ray: the buffer is saved with each "
                 "checkpoint, and lives on another host than the run's folder; leave one of them out"
             )
-        if experiment.replay.keep:
+        if experiment.replay.keep and not resumed:
             raise ColobusError(
                 "--keep with --on ray: replay buffers live on other hosts than the run's folder; "
                 "leave it out, and a resumed run fills them anew"

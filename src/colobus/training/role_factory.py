@@ -187,6 +187,7 @@ class RoleFactory:
         experiment, games, start = self.experiment, self.games, self.start
         shape = experiment.shape
         first = start.version._replace(number=start.origin.version)  # that of round 0
+        goes_on = experiment.games_go_on and can_resume(experiment.games.game)
         self.graph.add(
             f"actor-{index}",
             "actor",
@@ -216,7 +217,7 @@ class RoleFactory:
             replay,
             self.tracker,
             games[index] if games else None,
-            partial(resume_games, experiment.games) if can_resume(experiment.games.game) else None,
+            partial(resume_games, experiment.games) if goes_on else None,
         )
 
     def _probe(self, index: int) -> Probe | None:

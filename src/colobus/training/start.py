@@ -350,7 +350,7 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
     version = Version(checkpoint.version.incarnation + 1, checkpoint.version.number)
     try:
         origin = origin_of(checkpoint, config.experiment, folder)
-        saved = states_of(checkpoint, config.experiment)
+        saved = states_of(checkpoint, config.experiment) if config.experiment.games_go_on else {}
     except WRONG as error:
         raise ColobusError(f"checkpoint {path.name} has games that cannot be: {error}") from None
     if origin is not None:
