@@ -28,10 +28,11 @@ from colobus.roles.schedule import Schedule, SharedSchedule, annealed
 from colobus.roles.tracker import ResumePoint, StopRule
 from colobus.roles.tracker.score import Exactly, Keeper, Moment, Resume
 from colobus.roles.update_schedule import UpdateSchedule
-from colobus.training.runtimes import Plan
+from colobus.training.run import Run
+from colobus.training.runtimes import Launcher, Plan
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
-from conftest import make_net, random_trajectory, stand_in
+from conftest import catch, make_net, random_trajectory, stand_in
 from helpers.servers import Reports, server_of
 
 START = Version(0, 3)
@@ -363,3 +364,14 @@ def test_events_of_a_resumed_run_have_the_time_of_the_run(tmp_path: Path, now: l
     now[0] += 7.0
     write({"event": "lost"})
     assert read_lines(tmp_path / "events.jsonl") == [{"seconds": 107.0, "event": "lost"}]
+
+
+def test_the_pulse_of_a_resumed_run_has_the_time_of_the_run(
+    tmp_path: Path, now: list[float]
+) -> None:
+    base = catch(1_000)
+    experiment = replace(base, tracker=replace(base.tracker, pulse_seconds=1.0))
+    start = stand_in(SimpleNamespace(counters={"seconds": 100.0}, steps=500))
+    plan = Plan(*[stand_in(None)] * 9)._replace(experiment=experiment, folder=tmp_path, start=start)
+    Run(plan._replace(began=now[0] - 7.0), Launcher())._pulse.beat([])
+    assert read_lines(tmp_path / "pulse.jsonl") == [{"seconds": 107.0, "roles": {}}]

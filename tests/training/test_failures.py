@@ -311,6 +311,24 @@ def test_a_run_that_learned_nothing_leaves_no_folder_that_looks_like_one(
     assert not (tmp_path / "run" / "config.json").exists()
 
 
+def test_ctrl_c_before_there_are_roles_is_a_result_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "begin_new", stop)
+        result = train(catch(STEPS), tmp_path / "new", log=lambda _: None)
+    assert (result.interrupted, result.steps, result.score) == (True, 0, None)
+    assert not (tmp_path / "new").exists()
+    train(catch(2_000), tmp_path / "run", log=lambda _: None)
+    monkeypatch.setattr(run, "begin_again", stop)
+    result = train(catch(STEPS), tmp_path / "run", resume=True, log=lambda _: None)
+    kept = newest_checkpoint(tmp_path / "run" / "checkpoints")[1].steps
+    assert (result.interrupted, result.steps) == (True, kept)
+
+
 LATE = 0.3
 """Seconds that a rollout takes longer."""
 

@@ -57,12 +57,13 @@ class Caller:
         self._version: int | None = None
         self._episodes = 0
         self._checkpoint = ""
+        self._request: StopTraining | None = None  # the first
 
     def look(self, tracker: Tracker, status: Status) -> None:
         """Call what there is something new for.
 
         Raises:
-            StopTraining: if a callback asked for the end of the run.
+            StopTraining: if a callback asked for the end of the run; all others have been called.
         """
         if self.callbacks.on_episode is not None:
             episodes, self._episodes = tracker.episodes_since(self._episodes)
@@ -74,6 +75,8 @@ class Caller:
         if status.values and status.version != self._version:
             self._version = status.version
             self._call("on_update", status)
+        if self._request is not None:
+            raise self._request
 
     def _call(self, name: str, news: Any) -> None:
         function = getattr(self.callbacks, name)
@@ -81,8 +84,8 @@ class Caller:
             return
         try:
             function(news)
-        except StopTraining:
-            raise
+        except StopTraining as request:  # the rest of the news is told before the end
+            self._request = self._request or request
         except Exception as error:
             if name in self._failed:
                 return
@@ -98,20 +101,19 @@ class Caller:
 class Pulse:
     """Writes down every so many seconds what each role does."""
 
-    file: Path  # of JSON lines
+    write: Events
     every: float  # seconds (0: nothing is written), simulated ones in simulated time
 
     def __post_init__(self) -> None:
-        self._write = Events(self.file, now()) if self.every else None
         self._due = -math.inf
 
     def beat(self, roles: Sequence[RoleState]) -> None:
         """Write a line, if one is due."""
         moment = now()
-        if self._write is None or moment < self._due:
+        if not self.every or moment < self._due:
             return
         self._due = moment + self.every
-        self._write(
+        self.write(
             {
                 "roles": {
                     role.name: {

@@ -22,7 +22,7 @@ import torch
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import Closed, ClusterLost, ColobusError, Lost, Stalled
 from colobus.core.functions import code_in
-from colobus.core.timing import clock
+from colobus.core.timing import clock, now
 from colobus.envs.make import is_atari
 from colobus.experiment.check import check
 from colobus.experiment.memory import buffer_bytes
@@ -143,24 +143,29 @@ def train(
                 remember_modules(names)
             check_new(folder, make=True)
         stack.enter_context(held(folder, resume, log))
-        host.join(experiment, stack, log)
-        if before is None:
-            config, start, games = begin_new(experiment, name, placement, host.remote, log, weights)
-            config.about.update({"time": host.time} if host.time else {})
-        else:
-            config, start, games = before, begin_again(folder, before, log), None
-        plan = Plan(experiment, folder, config, start, games, began, make, placement, log)
-        run = Run(plan, host, watch, callbacks)
-        if needed := buffer_bytes(experiment, start.statistics.mean.shape):
-            log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
-        graph, runtime = host.launch(plan, lambda: run.status)
-        stack.callback(runtime.close)
-        if start.exact:
-            load_exactly(runtime.roles, folder, start.version)
-        elif resume and experiment.replay.keep:
-            load_buffers(runtime.roles, folder, log)
-        if not resume:  # not before, so that a cluster that is too small leaves the folder empty
-            write_config(folder, plan.config)
+        try:
+            host.join(experiment, stack, log)
+            if before is None:
+                new = begin_new(experiment, name, placement, host.remote, log, weights)
+                config, start, games = new
+                config.about.update({"time": host.time} if host.time else {})
+            else:
+                config, start, games = before, begin_again(folder, before, log), None
+            plan = Plan(experiment, folder, config, start, games, began, make, placement, log)
+            run = Run(plan, host, watch, callbacks)
+            if needed := buffer_bytes(experiment, start.statistics.mean.shape):
+                log(f"experience that is kept takes {needed / 2**20:,.0f} MiB")
+            graph, runtime = host.launch(plan, lambda: run.status)
+            stack.callback(runtime.close)
+            if start.exact:
+                load_exactly(runtime.roles, folder, start.version)
+            elif resume and experiment.replay.keep:
+                load_buffers(runtime.roles, folder, log)
+            if not resume:  # not before: where a cluster is too small the folder stays empty
+                write_config(folder, plan.config)
+        except KeyboardInterrupt:  # nothing was learned yet
+            last = newest_checkpoint(folder / CHECKPOINTS, check_of(before)) if before else None
+            return Result(folder, Status(steps=last[1].steps if last else 0), interrupted=True)
         return run.watch_over(graph, runtime, resume)
 
 
@@ -184,7 +189,8 @@ class Run:
         self._told = False  # that a sidecar has passed over a checkpoint
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
-        self._pulse = Pulse(self.folder / PULSE, self.experiment.tracker.pulse_seconds)
+        began = min(plan.began, now())  # simulated time begins at 0
+        self._pulse = Pulse(plan.events(began, PULSE), self.experiment.tracker.pulse_seconds)
         self._busy = BusyCores()
 
     def watch_over(self, graph: RoleGraph, runtime: Runtime, resumed: bool) -> Result:

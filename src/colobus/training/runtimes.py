@@ -44,9 +44,9 @@ class Plan(NamedTuple):
     placement: Placement
     log: Log
 
-    def events(self, began: float) -> Events:
+    def events(self, began: float, file: str = EVENTS) -> Events:
         """Return what writes events, with the seconds of the run: it may have been resumed."""
-        return Events(self.folder / EVENTS, began - self.start.counters.get("seconds", 0.0))
+        return Events(self.folder / file, began - self.start.counters.get("seconds", 0.0))
 
     def graph(self, **more: Any) -> RoleGraph:
         """Return the graph of the roles; ``more`` are further arguments of `make_graph`."""
