@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from colobus.roles.tracker import Status
 from colobus.runs.config import read_config
 from colobus.runs.curves import read_metrics
 from colobus.runtime.devices import find_device
-from colobus.training.callbacks import Callbacks, StopTraining
+from colobus.training import entry
+from colobus.training.callbacks import Callbacks, Caller, StopTraining
 from colobus.training.run import Result, train
 from conftest import catch, stand_in
 from helpers import gym_toys
@@ -111,6 +113,8 @@ def test_a_given_stop_rule_drops_the_presets() -> None:
         (lambda: colobus.train("catch", act_with=stand_in("tf")), "^--act-with tf: must be one of"),
         (lambda: colobus.train("catch", out=stand_in(3)), "^out 3: must be a text or a path$"),
         (lambda: colobus.train("catch", name=stand_in(5)), "^name 5: must be a text$"),
+        (lambda: colobus.train("catch", name="???"), r"^name '\?{3}': must have a letter"),
+        (lambda: colobus.train("catch", "run", "mine"), "^name 'mine' with out: the folder has a"),
         (
             lambda: colobus.train("catch", device=stand_in(torch.device("cuda", 99))),
             "^--device cuda:99: torch ",
@@ -158,6 +162,28 @@ def test_an_agent_plays_in_the_environment_that_it_was_given(tmp_path: Path) -> 
     second = colobus.load(run.folder, make_env=hundred)
     assert max(colobus.evaluate(second, episodes=20).scores) > 50.0 >= most > 0.0
     assert max(colobus.evaluate(first, episodes=20).scores) == most
+    said: list[str] = []
+    colobus.train(resume=run.folder, make_env=hundred, steps=3_000, **QUIET | {"log": said.append})
+    game = read_config(run.folder).experiment.games.game
+    assert f"{game}: means the function given now, for other runs of this process, too" in said
+
+
+@pytest.mark.parametrize(
+    ("game", "own", "may_be"),
+    [
+        ("my_envs:make", "my_envs:make#2", True),  # the module was loaded again
+        ("my_envs:make", "__main__:make", True),  # it is run as a script
+        ("__main__:make", "my_envs:better", True),  # a script that was changed
+        ("my_envs:<lambda>", "__main__:<lambda>#2", True),
+        ("my_envs:make", "my_envs:better", False),
+        ("my_envs:make", "others:make", False),
+        ("my_envs:Walk-v1", "__main__:<lambda>", False),
+        ("CartPole-v1", "__main__:<lambda>", False),
+        ("catch", "__main__:catch", False),
+    ],
+)
+def test_which_functions_a_run_may_go_on_with(game: str, own: str, may_be: bool) -> None:
+    assert entry._may_be(game, own) == may_be
 
 
 class Counted(gym_toys.Walk):
@@ -284,6 +310,22 @@ def test_a_callback_ends_the_run_and_everything_is_saved(tmp_path: Path, name: s
     _, checkpoint, _ = newest_checkpoint(tmp_path / "checkpoints")
     assert 0 < checkpoint.steps < 100_000_000
     assert calls
+
+
+def test_all_that_is_new_is_told_before_a_callback_ends_the_run(tmp_path: Path) -> None:
+    """As in the last look of a run, in which it asks for the end again."""
+    told: list[object] = []
+
+    def stop(episode: Episode) -> None:
+        told.append(episode.score)
+        raise StopTraining(f"at {episode.score:g}")
+
+    new = [Episode(0, 0, float(score), 9) for score in range(3)]
+    tracker = stand_in(SimpleNamespace(episodes_since=lambda seen: (new[seen:], len(new))))
+    caller = Caller(Callbacks(on_episode=stop, on_checkpoint=told.append), tmp_path, pytest.fail)
+    with pytest.raises(StopTraining, match=r"^at 0$"):
+        caller.look(tracker, Status(last_checkpoint="00000007.safetensors"))
+    assert told == [0.0, 1.0, 2.0, tmp_path / "checkpoints" / "00000007.safetensors"]
 
 
 @pytest.mark.slow

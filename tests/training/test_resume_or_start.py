@@ -20,6 +20,7 @@ from colobus.experiment.autoscale import for_cores
 from colobus.experiment.presets import preset
 from colobus.runs.config import read_config
 from colobus.training.start import last_like, may_go_on, newest_of
+from helpers import gym_toys
 from helpers.launching import CATCH, complete, printed, refused
 from helpers.launching import colobus as command
 
@@ -139,6 +140,30 @@ def test_what_does_not_fit_the_run_is_one_line(run: Path) -> None:
     assert "'x' is no run" in refused(*words(run, "--resume", "x"))
     err = refused("train", "dba3c-catch", *words(run)[2:])
     assert f"--out {run}: is a run of catch, not of dba3c-catch" in err
+
+
+def test_a_run_does_not_go_on_in_the_environment_of_another_function(
+    run: Path, tmp_path: Path
+) -> None:
+    more: dict[str, Any] = {"make_env": gym_toys.walk, "steps": 3_000, **QUIET}
+    said = rf"^make_env: is \S+:walk, and {run} is a run of catch; leave it out, or begin another"
+    with pytest.raises(colobus.ColobusError, match=said):
+        colobus.train(resume=run, **more)
+    with pytest.raises(colobus.ColobusError, match=said):
+        colobus.train(out=run, resume_or_start=True, **more)
+
+    def walk() -> Any:
+        return gym_toys.walk()
+
+    def stroll() -> Any:
+        return gym_toys.walk()
+
+    for made in (walk, stroll):  # as in a script
+        made.__module__, made.__qualname__ = "__main__", made.__name__
+    again: dict[str, Any] = {"out": tmp_path / "walk", "resume_or_start": True, **QUIET}
+    colobus.train(make_env=walk, steps=1_000, **again)
+    with pytest.raises(colobus.ColobusError, match=r"run of __main__:walk, not of __main__:stroll"):
+        colobus.train(make_env=stroll, steps=1_000, **again)
 
 
 def test_a_run_that_began_with_other_weights_is_another_run(

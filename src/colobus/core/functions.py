@@ -45,9 +45,11 @@ def name_of(function: Function) -> str:
     return name
 
 
-def remember(name: str, function: Function) -> None:
-    """Let a name mean this function in this process."""
+def remember(name: str, function: Function) -> bool:
+    """Let a name mean this function in this process; return whether it meant another one."""
+    before = _KNOWN.get(name, function)
     _KNOWN[name] = function
+    return before != function
 
 
 def check_callable(**given: object) -> None:

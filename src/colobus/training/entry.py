@@ -24,7 +24,7 @@ from colobus.experiment.check import check_effect, check_resumed
 from colobus.experiment.settings import Experiment, argument, flag, groups_of
 from colobus.roles.tracker import Status
 from colobus.runs.config import Config, check_of, read_config
-from colobus.runs.folder import claimed, free_folder
+from colobus.runs.folder import claimed, free_folder, slug
 from colobus.runtime.devices import ActWith, Devices, is_gpu
 from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import usable_cores
@@ -159,6 +159,8 @@ def train(
         raise ColobusError(f"cluster {cluster!r}: must be such as colobus.Cluster(address=...)")
     if make_env is not None and env is not None:
         raise ColobusError(f"env {env!r} with make_env: both say which environment; leave out one")
+    if name and not slug(name):
+        raise ColobusError(f"name {name!r}: must have a letter or a digit")
     if resume is not None:
         if resume_or_start or not all(each is None for each in (what, out, env, from_run)):
             raise ColobusError(
@@ -166,8 +168,10 @@ def train(
             )
         if name:
             raise ColobusError(f"name {name!r}: has an effect only in a new run")
-        begun = _resumed(Path(resume), make_env)
+        begun = _resumed(Path(resume), make_env, log)
     else:
+        if name and out is not None and not isinstance(what, Experiment):
+            raise ColobusError(f"name {name!r} with out: the folder has a name; leave out one")
         env = env if make_env is None else name_of(make_env)
         begun = _new(what, env, from_run, name, wanted, log)
     # on Ray actors are on CPUs
@@ -190,7 +194,7 @@ def train(
         )
         begun = replace(begun, folder=usual if out is None else Path(out))
         if resume_or_start and may_go_on(begun.folder, log):
-            begun = _again(begun, make_env)
+            begun = _again(begun, make_env, log)
             if not isinstance(what, Experiment):  # without --cores, whose choices hold on
                 experiment = presets.with_target(with_settings(begun.base, **wanted))
     resumed = begun.config is not None
@@ -250,12 +254,35 @@ class _Begun:
         return self.weights.said if self.weights else ""
 
 
-def _resumed(folder: Path, make_env: MakeEnv | None) -> _Begun:
-    """Return the run in a folder."""
+def _resumed(folder: Path, make_env: MakeEnv | None, log: Callable[[str], None]) -> _Begun:
+    """Return the run in a folder; its environments are made by ``make_env``, if that is given.
+
+    Raises:
+        ColobusError: if that is a function of another name than the run's.
+    """
     config = read_config(folder, given=() if make_env is None else ("game",))
     if make_env is not None:
-        remember(config.experiment.games.game, make_env)
+        game, own = config.experiment.games.game, name_of(make_env)
+        if not _may_be(game, own):
+            raise ColobusError(
+                f"make_env: is {own}, and {folder} is a run of {game}; leave it out, or begin "
+                "another run"
+            )
+        if remember(game, make_env):
+            log(f"{game}: means the function given now, for other runs of this process, too")
     return _Begun(config.name, config.experiment, folder=folder, config=config)
+
+
+def _may_be(game: str, own: str) -> bool:
+    """Return whether a function that is called ``own`` now can be the environment of a run.
+
+    In a script, or without a name, it may have been called otherwise when the run began.
+    """
+    there, _, name = game.partition("#")[0].rpartition(":")
+    here, _, called = own.partition("#")[0].rpartition(":")
+    if there == "__main__" or "<" in name:
+        return True
+    return bool(there) and name == called and here in (there, "__main__")
 
 
 def _new(
@@ -293,10 +320,12 @@ def _new(
     return _Begun(called if isinstance(what, Experiment) else own, base, called, weights=weights)
 
 
-def _again(new: _Begun, make_env: MakeEnv | None) -> _Begun:
+def _again(new: _Begun, make_env: MakeEnv | None, log: Callable[[str], None]) -> _Begun:
     """Return the run in the folder of a new one, which was begun by the same call."""
-    found = _resumed(new.folder, make_env)
-    if found.name not in (new.name, new.called) and make_env is None:
+    found = _resumed(new.folder, make_env, log)
+    # which functions of one name are numbered depends on what the process made before
+    name, *known = (one.partition("#")[0] for one in (found.name, new.name, new.called))
+    if name not in known:
         raise ColobusError(f"out {new.folder}: is a run of {found.name}, not of {new.name}")
     if found.config is not None:
         found.config.check_begun(new.folder, new.source)
