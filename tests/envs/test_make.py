@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from colobus.envs.make import (
     environment_of,
     frame_shape,
     is_atari,
+    is_known,
     known_games,
     make_games,
     parse_game,
@@ -23,6 +24,8 @@ from colobus.envs.make import (
 from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.protocols import PROTOCOLS
 from colobus.experiment.check import check
+from colobus.nets.network import VECTOR_FLOOR
+from colobus.training.start import begin
 from helpers.players import make_agent, make_experiment
 
 
@@ -49,13 +52,12 @@ class CoinGames:
 
 
 @pytest.fixture
-def coin(monkeypatch: pytest.MonkeyPatch) -> Iterator[GameSettings]:
+def coin(monkeypatch: pytest.MonkeyPatch) -> GameSettings:
     """A game that one line in the table adds."""
     line = make.Environment(CoinGames, CoinGames.action_names, CoinGames.frame_shape)
+    assert not is_known("coin")  # as where a run was loaded before
     monkeypatch.setitem(make.ENVIRONMENTS, "coin", line)
-    known_games.cache_clear()
-    yield GameSettings(game="coin", size=10)
-    known_games.cache_clear()
+    return GameSettings(game="coin", size=10)
 
 
 def test_a_line_in_the_table_is_a_game(coin: GameSettings) -> None:
@@ -67,6 +69,19 @@ def test_a_line_in_the_table_is_a_game(coin: GameSettings) -> None:
     assert games.reset().shape == (3, *frame_shape(coin))
     assert (games.action_names, environment_of(coin).planes) == (action_names(coin), 1)
     check(make_experiment(coin, stack=1))
+
+
+def test_numbers_of_a_new_environment_are_standardised_as_those_of_gymnasium(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Numbers(CoinGames):
+        def reset(self) -> Any:
+            return super().reset()[:, :1, :1].astype(np.float32) / 5000
+
+    line = make.Environment(Numbers, Numbers.action_names, (1, 1), frame_type="float32")
+    monkeypatch.setitem(make.ENVIRONMENTS, "coin", line)
+    experiment = make_experiment(GameSettings(game="coin"), stack=1)
+    assert begin(experiment).statistics.deviation.tolist() == [[np.float32(VECTOR_FLOOR)]]
 
 
 def test_a_new_environment_is_evaluated(coin: GameSettings) -> None:

@@ -214,12 +214,16 @@ class GameName(NamedTuple):
     note: str  # one sentence to print, or ""
 
 
-@cache
 def known_games() -> tuple[str, ...]:
     """Return the names of all games: those of `ENVIRONMENTS`, then those that ale-py plays."""
+    return (*ENVIRONMENTS, *_emulated())
+
+
+@cache
+def _emulated() -> list[str]:
     from ale_py import roms
 
-    return (*ENVIRONMENTS, *sorted(set(roms.get_all_rom_ids()) - OF_TWO))
+    return sorted(set(roms.get_all_rom_ids()) - OF_TWO)
 
 
 def is_known(game: str) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ from colobus.envs.make import (
     agents,
     environment_of,
     frame_shape,
-    is_gym,
+    is_atari,
     is_known,
     known_games,
     make_games,
@@ -147,14 +147,18 @@ def begin(
     games = open_games(experiment) if games is None else games
     first = games[0]
     rounds = experiment.shape.random_steps // sum(g.count for g in games) if not weights else 0
+    stop = Event()
     with ThreadPoolExecutor(len(games)) as threads:
-        play = partial(_play_randomly, experiment, games, rounds, log)
+        play = partial(_play_randomly, experiment, games, rounds, log, stop)
         played = threads.map(play, range(len(games)))
-        precision = _precision(experiment, first, device)  # measured meanwhile
-        frames = np.concatenate(list(played))
+        try:
+            precision = _precision(experiment, first, device)  # measured meanwhile
+            frames = np.concatenate(list(played))
+        finally:
+            stop.set()  # else Ctrl-C waits until all are played
     steps = rounds * sum(g.count for g in games)
-    own, gym = environment_of(experiment.games), is_gym(experiment.games.game)
-    floor = floor_of(frames, own.planes, own.masks) if gym else FLOOR
+    own, atari = environment_of(experiment.games), is_atari(experiment.games.game)
+    floor = FLOOR if atari else floor_of(frames, own.planes, own.masks)
     statistics, origin = measure_input(frames, floor), Origin(steps=steps)
     start = Start(statistics, first.actions, precision, steps=steps, origin=origin)
     if weights is None:
@@ -201,17 +205,22 @@ def begin_new(
         first += filled if memory.capacity else "a first batch"
         log(f"--steps {steps}: the run will have at least {least:,} steps: {first}")
     games = open_games(experiment, 1 if remote and not experiment.deterministic else None)
-    # in other processes actors compute on CPUs, and this host may have no GPU
-    start = begin(experiment, games, placement.act if remote else placement.learn, log, weights)
+    unused = remote or experiment.deterministic  # actors open new ones, wherever they are
+    try:
+        # in other processes actors compute on CPUs, and this host may have no GPU
+        start = begin(experiment, games, placement.act if remote else placement.learn, log, weights)
+    except BaseException:
+        unused = True
+        raise
+    finally:
+        for own in games if unused else ():
+            close(own)
     about = {"run": secrets.token_hex(8), **describe_machine(), "precision": start.precision}
     if weights is not None:
         about["from"] = weights.in_words(start.parameters or {})
         log(about["from"])
     about |= describe_devices(placement, on_ray=remote)
     config = Config(name, experiment, start.actions, about)
-    unused = remote or experiment.deterministic  # actors open new ones, wherever they are
-    for own in games if unused else ():
-        close(own)
     return config, replace(start, run=identity(config)), None if unused else games
 
 
@@ -246,16 +255,18 @@ def _play_randomly(
     games: list[Games],
     rounds: int,
     log: Callable[[str], None],
+    stop: Event,
     index: int,
 ) -> Frames:
     """Play ``rounds`` steps of random actions in an actor's games; return all frames [N, H, W].
 
-    After an error of an environment it begins with new games, as actors do.
+    After an error of an environment it begins with new games, as actors do. If ``stop`` is set, it
+    ends early: nobody wants the frames.
     """
     random = np.random.default_rng(sequence(experiment.seed, "random actions", index))
     frames: list[Frames] = []
     begins, failures, count = True, 0, environment_of(experiment.games).masks
-    while len(frames) <= rounds:
+    while len(frames) <= rounds and not stop.is_set():
         own = games[index]
         try:
             if begins:
@@ -265,9 +276,8 @@ def _play_randomly(
                 actions = random_actions(random, own, frames[-1], count)
                 frames.append(own.step(actions).frames)
         except GameFailed as error:
-            if failures == RESTARTS:
+            if failures == RESTARTS or stop.wait(PAUSES[failures]):
                 raise
-            time.sleep(PAUSES[failures])
             failures += 1
             log(f"{error}; new games begin ({failures} of {RESTARTS})")
             close(own)
