@@ -189,6 +189,35 @@ def test_a_function_that_gives_the_same_environment_again_is_refused() -> None:
             play(make)
 
 
+def test_an_environment_that_other_games_play_is_refused_until_they_are_closed() -> None:
+    env, vector = gym_toys.walk(), gym_toys.same_step(2)
+    cases: list[tuple[Any, int]] = [(lambda: env, 1), (lambda num_envs: vector, 2)]
+    for make, count in cases:
+        settings, seeds = GameSettings(name_of(make)), np.arange(1, 1 + count)
+        games = GymGames(settings, seeds)
+        with pytest.raises(ColobusError, match="its function returns the same environment again"):
+            GymGames(settings, seeds)
+        close(games)
+        assert GymGames(settings, seeds).count == count
+
+
+def test_an_error_in_the_first_reset_is_told_as_it_is_and_the_next_one_is_looked_at() -> None:
+    mask = {"action_mask": [0, 1]}
+    errors = [ConnectionError("starting")]
+
+    def begin() -> Any:
+        if errors:
+            raise errors.pop()
+        return SEEN, mask
+
+    def make() -> Any:
+        return Odd(begin, step(4, mask))
+
+    with pytest.raises(GameFailed, match=r"make raised at .*: ConnectionError starting$"):
+        fit(GameSettings(name_of(make)))
+    assert play(make).step(np.array([1, 1])).frames[:, 0, 2:].tolist() == [[0, 1]] * 2
+
+
 def test_masks_of_some_games_are_not_joined_with_those_of_others() -> None:
     masks = iter([np.array([1, 0], np.int8), None] * 9)
 
@@ -379,7 +408,36 @@ def test_errors_in_the_random_games_are_retried(monkeypatch: pytest.MonkeyPatch)
     assert line.endswith("ConnectionError simulator lost; new games begin (1 of 5)")
     with pytest.raises(GameFailed, match=r"raised at .* ConnectionError simulator lost$"):
         begin(fails(lambda call: call > 20))
-    assert len(lines) == 11  # of two actors
+    assert 6 <= len(lines) <= 11  # of two actors, of which the second ends with the first
+
+
+def test_an_interrupt_ends_the_random_games_with_their_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, released, calls = threading.Event(), threading.Event(), list[int]()
+
+    class Stop(threading.Event):
+        def set(self) -> None:
+            super().set()
+            released.set()
+
+    def interrupted(*_: Any) -> Any:
+        assert begun.wait(60)
+        raise KeyboardInterrupt
+
+    def found() -> Any:
+        calls.append(1)
+        begun.set()
+        assert released.wait(60)
+        return step(0, SEEN)
+
+    monkeypatch.setattr(start, "Event", Stop)
+    monkeypatch.setattr(start, "_precision", interrupted)
+    game = name_of(lambda: Odd(step=found))
+    experiment = make_experiment(GameSettings(game=game), stack=1)
+    with pytest.raises(KeyboardInterrupt):
+        start.begin(experiment)
+    assert len(calls) <= experiment.shape.topology.players * experiment.shape.games
 
 
 def test_an_atari_game_of_a_function_is_hinted_at() -> None:

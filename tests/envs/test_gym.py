@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from colobus.core.errors import ColobusError
 from colobus.core.functions import MakeEnv, NoPictures, name_of
@@ -205,6 +205,46 @@ def test_a_mask_is_of_its_step_alone_in_a_vector_too() -> None:
         games = GymGames(GameSettings(name_of(make)), np.array([1, 2]))
         assert games.reset()[:, 0, -2:].tolist() == [[1, 0]] * 2
         assert games.step(np.zeros(2, np.int64)).frames[:, 0, -2:].tolist() == [[1, 1]] * 2
+
+
+class Beginner(gym_toys.Walk):
+    """Says with its first reset and with each step which actions are allowed; plays two steps."""
+
+    begun = 0
+
+    def reset(self, **how: Any) -> Any:
+        self.begun += 1
+        info = {"action_mask": np.array([1, 1], np.int8)} if self.begun == 1 else {}
+        return super().reset(**how)[0], info
+
+    def step(self, action: Any) -> Any:
+        seen, reward, *_ = super().step(action)
+        return seen, reward, self.steps == 2, False, {"action_mask": np.array([1, 0], np.int8)}
+
+
+def test_a_mask_does_not_outlive_its_game_where_the_next_reset_says_nothing() -> None:
+    def vector(num_envs: int) -> Any:
+        return SyncVectorEnv([Beginner] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+
+    kinds: tuple[Any, ...] = (Beginner, vector)
+    for make in kinds:
+        games = GymGames(GameSettings(name_of(make)), np.array([1, 2]))
+        games.reset()
+        seen = [games.step(np.zeros(2, np.int64)).frames for _ in range(3)]
+        seen.append(games.reset())
+        masks = [frames[:, 0, -2:].tolist() for frames in seen]
+        assert masks == [[[1, 0]] * 2, [[1, 1]] * 2, [[1, 0]] * 2, [[1, 1]] * 2]
+
+
+def test_an_environment_that_is_registered_again_is_looked_at_again() -> None:
+    for count in (2, 3):
+        actions = spaces.Discrete(count)
+        make = stand_in(lambda actions=actions: gym_toys.Shaped(VECTOR, actions))
+        gymnasium.register("Again-v0", make)
+        try:
+            assert fit(GameSettings("Again-v0")).actions == count
+        finally:
+            del gymnasium.registry["Again-v0"]
 
 
 def test_environments_that_somebody_has_registered_come_before_games() -> None:

@@ -40,6 +40,7 @@ from colobus.envs.single import (
     make,
     parameters,
     playing,
+    release,
 )
 
 RATE = 30
@@ -85,7 +86,8 @@ class GymGames:
             that of the games.
 
     Raises:
-        ColobusError: if the environment does not fit, or has no pictures and they are wanted.
+        ColobusError: if the environment does not fit, has no pictures and they are wanted, or is
+            played by other games already.
     """
 
     def __init__(
@@ -111,7 +113,6 @@ class GymGames:
                     self._envs = InProcesses(made, self._fit, seeds.tolist(), processes)
             else:
                 self._envs = SyncVectorEnv([made] * self.count, copy=False)
-                check_apart(name, self._envs.envs)
         if self._envs.num_envs != self.count:
             raise ColobusError(
                 f"environment {name!r}: its function was asked for {self.count} games and made "
@@ -137,6 +138,8 @@ class GymGames:
         self.rate = RATE
         with suppress(KeyError, TypeError, ValueError, OverflowError):  # no number, or none
             self.rate = max(round(float(self._metadata["render_fps"] or RATE)), 1)
+        self._own: list[Any] = [self._envs] if self._vector else getattr(self._envs, "envs", [])
+        check_apart(name, self._own, self)  # those in processes are looked at there
 
     def reset(self) -> Frames:
         """Start all games; return the first frames [B, H, W].
@@ -147,6 +150,8 @@ class GymGames:
             observations, infos = self._begin(self._seeds)
         self._seeds = None
         self._terminated, self._truncated, self._torn = (self._none() for _ in range(3))
+        if self._allowed is not None:
+            self._allowed[:] = True  # where this reset says nothing
         return self._frames(observations, infos)
 
     def _begin(self, seeds: list[int] | None) -> Any:
@@ -200,6 +205,8 @@ class GymGames:
             elif truncated.any():
                 last = self._last(truncated, infos)
             if anew.any():
+                if self._allowed is not None:
+                    self._allowed[anew] = True
                 frames = self._frames(*self._envs.reset(options={"reset_mask": anew}))
             frames[truncated] = last
         self._truncated = truncated
@@ -273,6 +280,7 @@ class GymGames:
 
     def close(self) -> None:
         """Close the environments."""
+        release(self._own)
         self._envs.close()
 
     def _frames(self, observations: Any, infos: Any) -> Frames:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
+from weakref import WeakValueDictionary
 
 import gymnasium
 import numpy as np
@@ -16,13 +17,7 @@ from gymnasium.vector import VectorEnv
 
 from colobus.core.arrays import Frames
 from colobus.core.errors import ColobusError, GameFailed, place_of
-from colobus.core.functions import (
-    MakeEnv,
-    NoPictures,
-    arguments_of,
-    find_environment,
-    import_module,
-)
+from colobus.core.functions import NoPictures, arguments_of, find_environment, import_module
 from colobus.envs.actions import MASK
 from colobus.envs.api import GameSettings, close
 from colobus.envs.spaces import Fit, fit_of
@@ -32,7 +27,7 @@ Env = gymnasium.Env[Any, Any]
 AT_ONCE = "colobus: terminated, and begun anew"
 """In the infos of `colobus.envs.gym.Beginning`."""
 
-_fits: dict[tuple[Any, ...], tuple[MakeEnv | None, Fit]] = {}  # with the function that they are of
+_fits: dict[tuple[Any, ...], tuple[Any, Fit]] = {}  # with the function or spec that they are of
 
 
 def fit(settings: GameSettings) -> Fit:
@@ -40,18 +35,20 @@ def fit(settings: GameSettings) -> Fit:
 
     Raises:
         ColobusError: if there is no such environment, it cannot be made, or it does not fit.
+        GameFailed: if its first `reset` raises an error.
     """
     name, function = settings.game, find_environment(settings.game)
+    made_by: Any = function or gymnasium.registry.get(name.rpartition(":")[2])  # its newest spec
     key = (name, settings.observe, settings.env_kwargs)  # what is made, and what is seen of it
     known = _fits.get(key)
-    if known is None or known[0] is not function:
+    if known is None or known[0] is not made_by:
         env = make(settings, 1, None)
         one = "single_" if isinstance(env, VectorEnv) else ""
         seen: Any = getattr(env, f"{one}observation_space", None)
         acted: Any = getattr(env, f"{one}action_space", None)
         found = fit_of(name, seen, acted, settings.observe)
         if found.mask is None:  # it may be in the infos
-            with suppress(Exception, SystemExit):
+            with playing(name), suppress(TypeError, LookupError):  # told by the reset of a game
                 found = found._replace(is_masked=MASK in env.reset()[1])
         if function and type(env.unwrapped).__module__.startswith("ale_py") and env.spec:
             note = f"{name}: is played as it is; {env.spec.id} by name has Atari's preprocessing"
@@ -60,7 +57,7 @@ def fit(settings: GameSettings) -> Fit:
         steps = getattr(env.spec, "max_episode_steps", None)  # an own `spec` may be anything
         found = found._replace(limited=limited or bool(steps))
         close(env)
-        known = _fits[key] = (function, found)
+        known = _fits[key] = (made_by, found)
     return known[1]
 
 
@@ -174,13 +171,29 @@ def playing(name: str) -> Iterator[None]:
         raise GameFailed(f"{name} raised at {place_of(error)}: {what}") from error
 
 
-def check_apart(name: str, envs: Sequence[Any]) -> None:
-    """Raise ColobusError if games that are played at the same time are one environment."""
-    if len({id(env.unwrapped) for env in envs}) < len(envs):
-        raise ColobusError(
-            f"environment {name!r}: its function returns the same environment again; let it make a "
-            "new one with each call, such as lambda: gymnasium.make(...)"
-        )
+_players: WeakValueDictionary[int, Any] = WeakValueDictionary()  # of environments, by their id
+_lock = threading.Lock()
+
+
+def check_apart(name: str, envs: Sequence[Any], player: object) -> None:
+    """Raise ColobusError if one environment or vector would be played as if it were several.
+
+    Those that are not refused are the ``player``'s until `release`, or as long as it lives.
+    """
+    with _lock:
+        own = {id(env.unwrapped) for env in envs}
+        if len(own) < len(envs) or any(each in _players for each in own):
+            raise ColobusError(
+                f"environment {name!r}: its function returns the same environment again; let it "
+                "make a new one with each call, such as lambda: gymnasium.make(...)"
+            )
+        _players.update(dict.fromkeys(own, player))
+
+
+def release(envs: Sequence[Any]) -> None:
+    """Let others play these environments."""
+    for env in envs:
+        _players.pop(id(env.unwrapped), None)
 
 
 def parameters(name: str) -> frozenset[str]:
