@@ -20,6 +20,7 @@ from colobus.envs.api import GameSettings
 from colobus.envs.atari import AtariGames
 from colobus.nets.config import NetworkSettings
 from colobus.nets.heads import ActionValues, Head, Linear, user_heads
+from colobus.nets.observations import reconstruct
 from conftest import make_net
 from helpers.players import raw_step, raw_vector
 from helpers.stacking import stack_at
@@ -76,6 +77,13 @@ def test_who_plays_drops_nothing_out() -> None:
     stacks = net.preprocess(torch.full((4, 3, 10, 5), 200, dtype=torch.uint8))
     assert torch.equal(acting(stacks)["policy"], acting(stacks)["policy"])
     assert not torch.equal(net(stacks)["policy"], net(stacks)["policy"])  # who learns does
+
+
+def test_reconstructions_drop_nothing_out() -> None:
+    net = make_net(replace(settings(own_torso=with_dropout), autoencoder="auxiliary"))
+    stacks = torch.full((4, 3, 10, 5), 200, dtype=torch.uint8)
+    first, again = (reconstruct(net, stacks)[1] for _ in range(2))
+    np.testing.assert_array_equal(first, again)
 
 
 def test_a_torso_and_heads_of_the_user_are_the_networks() -> None:

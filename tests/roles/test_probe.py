@@ -7,11 +7,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from colobus.algorithms.a3c import A3C
 from colobus.core.files import read_lines
+from colobus.core.functions import name_of
+from colobus.nets.config import NetworkSettings
 from colobus.ops.flat import FlatParameters
 from colobus.ops.losses import FORBIDDEN
 from colobus.roles import probe as probing
@@ -79,6 +83,25 @@ def test_actions_and_norms_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         look.look(flat, batch, version)
         assert (look.values is not before) == looks
     assert look.values["greedy_gap"] == 0.5  # of 1 and 0
+
+
+def with_dropout(settings: NetworkSettings, shape: tuple[int, int], planes: int) -> nn.Module:
+    first = nn.Linear(settings.stack * shape[0] * shape[1], settings.width)
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Dropout(0.5))
+
+
+def test_a_look_is_at_what_plays_and_draws_no_random_numbers() -> None:
+    torso = name_of(with_dropout)
+    net = make_net(NetworkSettings(torso="tiny", width=64, stack=1, own_torso=torso))
+    flat, look, random = FlatParameters(net), Probe(A3C(), 1), np.random.default_rng(1)
+    frames = torch.from_numpy(random.integers(0, 256, (16, 16, 10, 5), np.uint8))
+    batch = cast("Any", SimpleNamespace(frames=frames, ages=torch.full((16, 16), 9)))
+    before = torch.get_rng_state()
+    for version in (1, 2):
+        look.look(flat, batch, version)
+    assert look.values["churn"] == look.values["moved"] == 0.0
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(part.training for part in net.modules())  # who learns still drops units
 
 
 @pytest.mark.parametrize("experiment", [catch(4_000), distributed_catch(30)])

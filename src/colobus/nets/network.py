@@ -10,8 +10,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -328,6 +328,17 @@ class Network(nn.Module):
         count = len(stacks) // length
         begins = torch.zeros(count, length, dtype=torch.bool, device=stacks.device)
         return seen._replace(state=self.recurrent.initial_state(count), begins=begins)
+
+    @contextmanager
+    def as_played(self) -> Iterator[None]:
+        """Compute as actors do in this context, without dropout and the like in an own torso."""
+        learning = [part for part in self.modules() if part.training]
+        self.eval()
+        try:
+            yield
+        finally:
+            for part in learning:
+                part.training = True
 
     def for_acting(self, heads: Collection[str], precision: Precision | None = None) -> Network:
         """Return a copy without gradients that has only the heads with these names.

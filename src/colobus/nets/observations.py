@@ -141,7 +141,7 @@ def reconstruct(net: Network, stacks: torch.Tensor) -> tuple[Bytes, Bytes]:
     decoder = net.auxiliary
     assert isinstance(decoder, Decoder)
     seen = net.apart(net.preprocess(stacks.to(net.mean.device)))[0]
-    with net.casting():
+    with net.casting(), net.as_played():
         pixels = decoder.stacks(decoder(net(net.as_sequences(seen, 1))[CODE]).float())[:, -1]
     newest, scale, mean = (apart(x, net.masks)[0] for x in (stacks[:, -1], net.scale, net.mean))
     white = 255.0 if newest.dtype == torch.uint8 else max(float(newest.max()), 1e-9)

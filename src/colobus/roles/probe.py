@@ -68,7 +68,7 @@ class Probe:
         before, self._looked = self._looked, version // self._every
         if before == self._looked:  # as a learner of several does not see every version
             return
-        with Layers() as layers:
+        with net.as_played(), Layers() as layers:
             seen = net.preprocess(self._stacks)
             scores, _ = self._algorithm.scores(net, seen, net.initial_state(len(seen)))
         found = layers.found | self._greedy(scores) | self._parameters(flat)
