@@ -22,6 +22,7 @@ from colobus.cli.throughput import (
     trained,
     waiting_shares,
 )
+from colobus.envs.api import GameSettings
 from colobus.experiment.presets import PRESETS
 from colobus.nets.network import NetworkSettings
 from colobus.nets.torsos import Torso
@@ -31,6 +32,7 @@ from colobus.training.callbacks import StopTraining
 from colobus.training.start import begin
 from conftest import short_pong
 from helpers.launching import told
+from helpers.players import make_experiment
 from helpers.reading import META
 
 EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))
@@ -77,6 +79,13 @@ def test_agents_with_policies_of_their_own_act() -> None:
     pair = PRESETS["catch-pair"]
     pair = replace(pair, network=replace(pair.network, policies="separate"))
     assert act(pair, begin(pair), 0)() == 16 * pair.shape.games
+
+
+def test_what_acts_does_not_see_the_masks_of_actions() -> None:
+    settings = GameSettings(game="helpers.gym_toys:doors_by_key")
+    doors = make_experiment(settings, stack=1, torso="mlp")
+    doors = replace(doors, shape=replace(doors.shape, random_steps=64))
+    assert act(doors, begin(doors), 0)() == 16 * doors.shape.games
 
 
 @pytest.mark.slow

@@ -282,7 +282,7 @@ def act(experiment: Experiment, start: Start, _index: int, device: torch.device 
     size = (count, net.stack, *net.mean.shape)
     frames = torch.randint(0, 255, size, dtype=torch.uint8).to(device)
     name = next(iter(net.heads))
-    seen, first = net.preprocess(frames), net.initial_state(count)
+    seen, first = net.apart(net.preprocess(frames))[0], net.initial_state(count)
 
     def work() -> int:
         state = first
