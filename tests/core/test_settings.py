@@ -15,6 +15,7 @@ from colobus.core import timing
 from colobus.core.errors import ColobusError
 from colobus.core.fields import DECAY, NUMBER, POSITIVE, Range, check, hints_of, read
 from colobus.core.timing import PIECE_SECONDS, Condition, Gaps, Patience, wait_for
+from colobus.envs.api import GameSettings
 from colobus.experiment.settings import ALGORITHMS, Experiment, flag, groups_of
 
 
@@ -77,6 +78,12 @@ def test_a_value_alone_is_read_by_its_own_name() -> None:
     assert read(Annotated[int, Range(0)], 3, as_flag, "seed") == 3
     with pytest.raises(ColobusError, match=r"^--seed -1: must be at least 0$"):
         read(Annotated[int, Range(0)], -1, as_flag, "seed")
+
+
+def test_a_frame_limit_is_one_that_the_emulator_can_count() -> None:
+    said = r"^--max_frames 3000000000: must be at least 60 and at most 2e\+09$"
+    with pytest.raises(ColobusError, match=said):
+        read(GameSettings, {"max_frames": 3 * 10**9}, as_flag)
 
 
 def settings_classes() -> set[Any]:

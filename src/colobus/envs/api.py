@@ -39,7 +39,7 @@ class GameSettings:
     noop_max: Annotated[int, Range(0, 1000)] = 30
     """A game starts with a random number of no-op frames, fewer than this (0: none); FIRE at reset
     takes the place of one of them."""
-    max_frames: Annotated[int, Range(60)] = 108_000
+    max_frames: Annotated[int, Range(60, 2_000_000_000)] = 108_000  # the emulator has 32 bits
     """A game is cut off by the step that reaches this many frames."""
     full_actions: bool = False
     """Use all 18 actions instead of the game's minimal set."""
