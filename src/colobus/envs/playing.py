@@ -26,6 +26,9 @@ def make_env(
 ) -> Env:
     """Return one environment with the preprocessing of training.
 
+    Of an Atari game the no-ops are drawn by Gymnasium's wrapper, which begins no game without one,
+    and the frame limit counts them and may cut a step short.
+
     Args:
         settings: how the games of training were played. Rewards are raw, and a lost life does not
             end a game.
