@@ -346,7 +346,8 @@ def test_bytes_of_a_step_at_capacity(
 
 def memory_of(store: ReplayBuffer) -> int:
     tree = store._priorities.tree._levels if store._priorities else []
-    return store._rings.frames.nbytes + store._rings.steps.nbytes + sum(x.nbytes for x in tree)
+    steps = sum(x.nbytes for x in store._rings.steps)
+    return store._rings.frames.nbytes + steps + sum(x.nbytes for x in tree)
 
 
 def test_bytes_of_vectors() -> None:

@@ -42,11 +42,6 @@ class Steps(NamedTuple):
     truncated: Bools
     mask: Bools
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all fields."""
-        return sum(field.nbytes for field in self)
-
     def write(self, trajectory: Trajectory, places: Ints, generations: Ints) -> None:
         """Write a trajectory's steps at ``places`` int64[B, T + 1], the last age at the last."""
         self.ages[places] = trajectory.ages
@@ -72,7 +67,7 @@ def no_steps(count: int) -> Steps:
     )
 
 
-STEP_BYTES = no_steps(1).nbytes
+STEP_BYTES = sum(each.nbytes for each in no_steps(1))
 """Bytes of one step."""
 
 

@@ -147,7 +147,7 @@ class JoinedQueues(ReplayReader):
                 return None
             raise
         self._away.discard(number)
-        return batch._replace(keys=batch.keys + (number << SHARD_BITS))
+        return batch
 
 
 def joined(parts: Sequence[Batch]) -> Batch:

@@ -152,8 +152,7 @@ class TrajectoryQueue(Closable, ReplayReader):
         super().__init__(self.patience)
         self._full = self.capacity if self.full is None else self.full
         self._stored: deque[Trajectory] = deque()
-        self._added = self._handed_out = 0
-        self.dropped = 0
+        self._added = self.dropped = 0
 
     @property
     def depth(self) -> int:
@@ -182,8 +181,8 @@ class TrajectoryQueue(Closable, ReplayReader):
     def sample(self, patience: float | None = None) -> Batch:
         """Return the next batch; wait until its trajectories have arrived.
 
-        Weights are 1, and keys count the windows handed out. All windows are fresh but those of
-        the mix, which come last.
+        Weights are 1, and keys count the windows: nobody sets priorities here. All windows are
+        fresh but those of the mix, which come last.
 
         Args:
             patience: seconds to wait at most, instead of the queue's own.
@@ -205,16 +204,12 @@ class TrajectoryQueue(Closable, ReplayReader):
             )
             assert chosen is not None
             old = self.replay_mix.take(chosen) if self.replay_mix else []
-            first = self._handed_out
-            self._handed_out += sum(len(t.actions) for t in (*chosen, *old))
             self._changed.notify_all()  # there may be room now
-        return self.assemble(chosen, first, old)
+        return self.assemble(chosen, old)
 
-    def assemble(
-        self, chosen: Sequence[Trajectory], first: int, old: Sequence[Trajectory]
-    ) -> Batch:
+    def assemble(self, chosen: Sequence[Trajectory], old: Sequence[Trajectory]) -> Batch:
         """Join trajectories into a batch, without the lock; see `as_batch`."""
-        return as_batch(chosen, first, old)
+        return as_batch(chosen, old)
 
     def _has_room(self, actor: int) -> bool:
         """Say whether an actor may add another trajectory; the one that it then plays counts."""
@@ -223,14 +218,11 @@ class TrajectoryQueue(Closable, ReplayReader):
         return len(self._stored) < self._full
 
 
-def as_batch(
-    trajectories: Sequence[Trajectory], first_key: int = 0, old: Sequence[Trajectory] = ()
-) -> Batch:
+def as_batch(trajectories: Sequence[Trajectory], old: Sequence[Trajectory] = ()) -> Batch:
     """Join trajectories into a batch: each game of a trajectory is one window.
 
     Args:
         trajectories: of the same number of steps.
-        first_key: key of the first window; the others count on.
         old: trajectories that were learned from before; they come last, and are not ``fresh``.
     """
     both = [*trajectories, *old]
@@ -247,7 +239,7 @@ def as_batch(
     return Batch(
         **{name: join(name) for name in PER_GAME},
         versions=torch.from_numpy(numbers),
-        keys=torch.arange(first_key, first_key + windows),
+        keys=torch.arange(windows),
         generations=torch.zeros(windows, dtype=torch.int64),
         weights=torch.ones(windows),
         replayed=torch.from_numpy(replayed),
