@@ -112,10 +112,6 @@ def _receive(pipe: Any) -> State:
     return join(found, json.loads(parts[1]), "message")
 
 
-ABOUT = ("count", "actions", "action_names", "frame_shape")
-"""What `colobus.envs.api.Games` says about itself."""
-
-
 def serve(asked: Any, answers: Any) -> None:
     """Play as the other side asks, until it closes its pipe (which raises EOFError)."""
     from colobus.envs.replayed import ReplayedGames
@@ -127,7 +123,8 @@ def serve(asked: Any, answers: Any) -> None:
         said = str(error) if isinstance(error, ColobusError) else f"{type(error).__name__}: {error}"
         _send(answers, {"found": said})
         return
-    _send(answers, {"found": {name: getattr(games, name) for name in ABOUT}})
+    about = ("count", "actions", "action_names", "frame_shape")
+    _send(answers, {"found": {name: getattr(games, name) for name in about}})
     while True:
         message = _receive(asked)
         found = getattr(games, message["call"])(**message["arguments"])
