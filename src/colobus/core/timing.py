@@ -191,6 +191,7 @@ class PatientCall:
     def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake
         self._changed: Condition | None = None
+        self._came: object = None
         self._patience = Patience(0.0)
 
     def __call__(self, function: Callable[..., T], *args: Any) -> T:
@@ -210,16 +211,18 @@ class PatientCall:
         """Return the seconds for which it may still wait; to be called after each piece."""
         return self._patience.left()
 
-    def wait(self, changed: Condition, patience: float) -> None:
+    def wait(self, changed: Condition, patience: float, came: object) -> None:
         """Raise `NotYet` unless the patience is over; ``changed`` wakes the call."""
-        if self._changed is not changed:
-            self._changed, self._patience = changed, Patience(patience)
+        if (self._changed, self._came) != (changed, came):
+            self._changed, self._came, self._patience = changed, came, Patience(patience)
         if self.left():
             changed.tell_once(self._wake)
             raise NotYet
 
 
-def wait_for(changed: Condition, holds: Callable[[], bool], patience: float) -> bool:
+def wait_for(
+    changed: Condition, holds: Callable[[], bool], patience: float, came: object = None
+) -> bool:
     """Wait until ``holds`` returns true, at most ``patience`` seconds in which this process ran.
 
     A process that was stopped (SIGSTOP, a virtual machine that is paused) does not find its
@@ -229,6 +232,7 @@ def wait_for(changed: Condition, holds: Callable[[], bool], patience: float) -> 
         changed: condition that the caller has, notified when ``holds`` may have changed.
         holds: says whether the wait is over.
         patience: seconds.
+        came: what has come until now; with more, the patience of a `PatientCall` begins anew.
 
     Returns:
         What ``holds`` returned last.
@@ -238,7 +242,7 @@ def wait_for(changed: Condition, holds: Callable[[], bool], patience: float) -> 
     """
     if call := PatientCall.of_thread():
         if not (there := holds()):
-            call.wait(changed, patience)
+            call.wait(changed, patience, came)
         return there
     while True:
         piece = min(patience, PIECE_SECONDS)
@@ -290,7 +294,7 @@ class Closable:
         """
         patience = self._patience if patience is None else patience
         came = comes()
-        while not wait_for(self._changed, lambda: self._closed or holds(), patience):
+        while not wait_for(self._changed, lambda: self._closed or holds(), patience, came):
             before, came = came, comes()
             if came == before:
                 raise Deadline(f"no {what} for {patience:g} s{why()}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colobus.core import timing
 from colobus.core.errors import Closed, Deadline
 from colobus.core.types import Batch
 from colobus.roles.replay.minibatch_buffer import Loader, MinibatchBuffer, Order, PrefetchQueue
@@ -147,6 +150,22 @@ def test_no_more_is_taken_than_there_are_slots() -> None:
     assert [number(prefetched.sample()) for _ in range(2)] == [2, 3]
     with pytest.raises(Deadline, match=r"^no loaded batch for 0 s$"):
         prefetched.sample()
+
+
+def test_how_long_a_batch_may_take_is_for_its_loader_to_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its replay waits on while something comes; who waits for the loader cannot see that."""
+    prefetched, asked = PrefetchQueue(stand_in(Numbered()), slots=2, patience=20.0), list[float]()
+
+    def wait_for(_changed: Any, holds: Callable[[], bool], patience: float, *_: object) -> bool:
+        asked.append(patience)
+        return holds()
+
+    monkeypatch.setattr(timing, "wait_for", wait_for)
+    Loader(0, prefetched).step()
+    assert number(prefetched.sample()) == 1
+    assert asked == [20.0, math.inf]
 
 
 def test_it_passes_on_what_concerns_the_replay_and_ends_all_waiting() -> None:

@@ -16,7 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from colobus.core import timing
 from colobus.core.errors import Closed, Deadline
+from colobus.core.timing import NotYet, PatientCall
 from colobus.core.types import Batch, Trajectory, Version
+from colobus.roles.replay.api import ReplayReader
+from colobus.roles.replay.joined import JoinedQueues
 from colobus.roles.replay.queue import Fifo, Rounds, TrajectoryQueue
 from conftest import random_trajectory
 from helpers.waiting import on_a_thread
@@ -201,16 +204,41 @@ def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None
     assert numbers(sampled.result(60)) == [1, 2]
 
 
-def test_a_batch_that_comes_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_a_batch_that_comes_slowly_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
     replay = TrajectoryQueue(Fifo(4), capacity=9, patience=60)
+    reader: ReplayReader = replay if own else JoinedQueues([replay], patience=60)
     coming = [3, 2, 1, 0]
 
-    def wait_for(_changed: Any, holds: Callable[[], bool], _patience: float) -> bool:
+    def wait_for(_changed: Any, holds: Callable[[], bool], *_: object) -> bool:
         if coming:  # one comes in each patience
             replay.add(marked(coming.pop()))
         return holds()
 
     monkeypatch.setattr(timing, "wait_for", wait_for)
-    assert numbers(replay.sample()) == [0, 1, 2, 3]
+    assert numbers(reader.sample()) == [0, 1, 2, 3]
     with pytest.raises(Deadline, match="no batch for 60 s: the actors send nothing"):
-        replay.sample()
+        reader.sample()
+
+
+def test_a_call_from_another_process_waits_for_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made again from its beginning each time that something comes."""
+    replay = TrajectoryQueue(Fifo(4), capacity=9, patience=8)
+    moment = [0.0]
+    monkeypatch.setattr(timing, "now", lambda: moment[0])
+    call = PatientCall(lambda: None)
+    for number in range(4):  # in 20 seconds
+        with pytest.raises(NotYet):
+            call(replay.sample)
+        replay.add(marked(number))
+        moment[0] += 5.0
+    assert numbers(call(replay.sample)) == [0, 1, 2, 3]
+    vain = PatientCall(lambda: None)
+    for _ in range(2):
+        with pytest.raises(NotYet):
+            vain(replay.sample)
+        moment[0] += 5.0
+    with pytest.raises(Deadline, match="no batch for 8 s: the actors send nothing"):
+        vain(replay.sample)

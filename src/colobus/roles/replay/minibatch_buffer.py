@@ -9,6 +9,7 @@ With loaders a batch is joined, and copied to a GPU, while the learner learns fr
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -141,8 +142,11 @@ class PrefetchQueue(Closable):
 
     def sample(self) -> Batch:
         """Return the next batch; wait until it has been prepared."""
+        patience = math.inf if self.patience else 0.0  # the loader knows whether the batch comes
         with self._changed:
-            self.wait_until(lambda: self._handed_out in self._there, "loaded batch")
+            self.wait_until(
+                lambda: self._handed_out in self._there, "loaded batch", patience=patience
+            )
             batch = self._there.pop(self._handed_out)
             self._handed_out += 1
             self._changed.notify_all()

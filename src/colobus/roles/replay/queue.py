@@ -200,7 +200,7 @@ class TrajectoryQueue(Closable, ReplayReader):
                 "batch",
                 lambda: ": the actors send nothing",
                 patience,
-                lambda: self._added if patience is None else 0,  # slowly, but it comes
+                lambda: self._added,  # slowly, but it comes
             )
             assert chosen is not None
             old = self.replay_mix.take(chosen) if self.replay_mix else []
