@@ -291,13 +291,16 @@ def test_the_last_line_has_no_speed_of_milliseconds(tmp_path: Path, now: list[fl
     assert speeds == [20.0, 100.0, 100.0]
 
 
-def test_a_mean_of_fewer_games_than_were_asked_for_ends_no_run() -> None:
-    tracker = make_tracker(stop=StopRule(until_evaluated=5.0))
+def test_a_mean_of_fewer_games_than_were_asked_for_is_below_those_of_all(tmp_path: Path) -> None:
+    tracker = make_tracker(tmp_path)
     told = ((7.0, False), (4.0, True), (9.0, False), (6.0, True))
-    over = [
-        tracker.evaluated(mean, 100, version, whole) for version, (mean, whole) in enumerate(told)
-    ]
-    assert over == [False, False, False, True]
+    for version, (mean, whole) in enumerate(told):
+        tracker.evaluated(mean, 100, version, whole)
+    parts = slices(Version(0, 8), Version(0, 8), Version(0, 8))
+    tracker.checkpoint(parts, states(parts), {}, 80)
+    tracker.finish()
+    _, found, _ = newest_checkpoint(tmp_path / "checkpoints")
+    assert found.counters["evaluated"] == [3, 6.0, 1.0]
 
 
 def test_what_is_kept_is_asked_when_old_checkpoints_go(
@@ -324,12 +327,10 @@ def test_each_evaluation_is_a_point_at_the_steps_of_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("colobus.roles.tracker.tensorboard.END_SECONDS", 300.0)
-    stop = StopRule(until_evaluated=18.0)
     facts = RunFacts(settings={"lr": 0.5})
-    tracker = Tracker(tracker_files(tmp_path), TrackerSettings(), stop, LAYOUT, {}, facts)
-    assert not tracker.evaluated(3.5, 1000, 10)
-    assert tracker.evaluated(18.0, 2500, 25)
-    assert not make_tracker().evaluated(1e9, 100, 1)
+    tracker = Tracker(tracker_files(tmp_path), TrackerSettings(), NEVER, LAYOUT, {}, facts)
+    tracker.evaluated(3.5, 1000, 10)
+    tracker.evaluated(18.0, 2500, 25)
     assert tracker.status().evaluated == 18.0
     tracker.finish()
     points = events_of(tmp_path)[0]["eval/episodic_return"]

@@ -14,8 +14,11 @@ from colobus.core.checkpoint import list_checkpoints, read_about, write_checkpoi
 from colobus.core.errors import ColobusError
 from colobus.core.types import Episode, Version
 from colobus.evaluation.agent import load
+from colobus.roles.tracker import StopRule
 from colobus.roles.tracker.score import WINDOW, Score
-from colobus.runs.best import pick_checkpoint
+from colobus.runs.best import best_evaluated, pick_checkpoint
+from colobus.training.start import newest_of
+from colobus.training.words import already_over
 from helpers import gym_toys
 from helpers.launching import printed
 from helpers.players import CATCH, make_checkpoint, make_experiment, write_run
@@ -41,7 +44,8 @@ def evaluated(
     row = {"steps": 100 * number, "protocol": protocol, "mean": mean, "standard_error": 1.0}
     row |= {"episodes": games, "policy": "greedy", "epoch": 0, "version": number, **more}
     (run / "eval").mkdir(exist_ok=True)
-    (run / "eval" / f"{100 * number}-{protocol}-{games}.json").write_text(json.dumps(row))
+    name = f"{100 * number}-{protocol}-{games}-greedy-seed{more.get('seed', 0)}.json"
+    (run / "eval" / name).write_text(json.dumps(row))
 
 
 def around(mean: float, spread: float = 7.0) -> list[float]:
@@ -152,6 +156,22 @@ def test_evaluations_of_the_same_kind_come_first(run: Path) -> None:
     assert picked(run)[0] == picked(run, "best")[0] == 40
     add(run, 50, around(100.0))
     assert picked(run)[0] == 40
+
+
+def test_a_run_that_goes_on_knows_of_evaluations_that_ended_after_its_checkpoint(run: Path) -> None:
+    add(run, 10, [])
+    evaluated(run, 10, 300.0)
+    evaluated(run, 20, 900.0)  # it is deleted
+    add(run, 30, [])
+    evaluated(run, 30, 900.0, epoch=1)  # it was another one, after the run went back
+    evaluated(run, 30, 900.0, games=40, episodes_asked=50)
+    add(run, 40, [], evaluated=[10, 300.0, 1.0])
+    evaluated(run, 40, 900.0, seed=1)  # by hand
+    assert newest_of(run, None)[1].counters["evaluated"] == [10, 300.0, 1.0]
+    evaluated(run, 40, 400.0, episodes_asked=50)
+    assert newest_of(run, None)[1].counters["evaluated"] == [40, 400.0, 1.0]
+    assert already_over(run, StopRule(until_evaluated=400.0)) == "evaluated score 400.00 of 400"
+    assert best_evaluated(run, None) == [40, 400.0, 1.0]
 
 
 def test_games_from_other_start_states_are_of_another_kind(run: Path) -> None:

@@ -414,6 +414,34 @@ def experiment(stop: StopRule, **beside: Any) -> Experiment:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mean", "games", "over"), [(9.0, 49, False), (4.0, 50, False), (6.0, 50, True)]
+)
+def test_a_goal_that_all_games_reach_ends_the_run_while_the_tracker_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mean: float, games: int, over: bool
+) -> None:
+    class Told(SidecarProcesses):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.heard = args[2]
+
+        def __enter__(self) -> SidecarProcesses:
+            about = {"kind": "evaluation", "steps": 10, "version": 1}
+            self.heard(about | {"mean": mean, "games": games, "asked": 50})
+            return self
+
+    def lost(*_: object) -> None:
+        raise Lost("the tracker is away")
+
+    monkeypatch.setattr("colobus.training.run.SidecarProcesses", Told)
+    monkeypatch.setattr("colobus.roles.tracker.Tracker.evaluated", lost)
+    steps = 200_000 if over else 500
+    wanted = experiment(StopRule(steps=steps, until_evaluated=5.0), evaluator=True)
+    result = train(wanted, tmp_path / "run", log=lambda line: None)
+    assert (result.steps < steps) == over
+
+
 @pytest.mark.processes
 def test_the_evaluated_score_ends_the_run(tmp_path: Path) -> None:
     stop = StopRule(until_evaluated=-1.0)  # any score of Catch will do

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -115,6 +116,24 @@ def read_named(folder: Path, name: str, check: Check) -> tuple[Path, Checkpoint]
         there = [BEST, LAST, *sorted(str(int(path.stem)) for path in by_age(folder))]
         raise ColobusError(f"--checkpoint {name}: not in {folder}; there are: {', '.join(there)}")
     return path, read_checkpoint(path, check)
+
+
+def best_evaluated(run: Path, known: list[float] | None) -> list[float] | None:
+    """Return version, mean and 1.0 (0.0: games are missing) of the best that the evaluator found.
+
+    Args:
+        run: folder of the run.
+        known: what its newest checkpoint says, which was written before later evaluations.
+    """
+    found = [known] if known else []
+    for one in read_evaluations([*(run / EVALUATIONS).glob("*-dba3c-*-greedy-seed0.json")]):
+        epoch, version = one.about.get("epoch"), one.about.get("version")
+        whole = one.about.get("episodes_asked", one.games) == one.games
+        if type(version) is int:
+            with suppress(ColobusError):  # it was deleted
+                if read_about(file_of(run / CHECKPOINTS, version)).epoch == epoch:
+                    found.append([version, one.mean, float(whole)])
+    return max(found, key=lambda it: (all(it[2:]), it[1]), default=None)
 
 
 def _scores(run: Path, newest: Path) -> list[Scores]:

@@ -282,12 +282,12 @@ class Run:
         if news["kind"] == "passed over" and not self._told:
             self._told = True  # as all of them may be, for the same reason
             self.log(f"a checkpoint was neither evaluated nor filmed: {news['why']}")
-        with suppress(Lost, Closed):
-            if news["kind"] == "evaluation":
-                mean, steps, version = news["mean"], news["steps"], news["version"]
-                whole = news["games"] >= news["asked"]
-                if tracker.evaluated(mean, steps, version, whole):
-                    self._good_enough.set()
+        if news["kind"] == "evaluation":
+            mean, whole = news["mean"], news["games"] >= news["asked"]
+            with suppress(Lost, Closed):  # as roles may be beginning again
+                tracker.evaluated(mean, news["steps"], news["version"], whole)
+            if whole and self.experiment.stop.is_met_by(mean):
+                self._good_enough.set()
 
     def _look(self, tracker: Tracker, saver: Saver, runtime: Runtime) -> None:
         """Ask the tracker how the run is, save a checkpoint if one is due, and call callbacks."""

@@ -385,11 +385,13 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
 
 
 def newest_of(folder: Path, check: Check | None) -> tuple[Path, Checkpoint, list[str]]:
-    """Return a run's `newest_checkpoint`.
+    """Return a run's `newest_checkpoint`, which knows of evaluations that ended after it.
 
     Raises:
         ColobusError: if there is none; it says how to begin anew.
     """
+    from colobus.runs.best import best_evaluated  # a new run needs it not
+
     check_listed(folder / CHECKPOINTS)
     if (folder / MODEL).is_file():
         raise ColobusError(f"{folder} is an exported agent: begin a run with its weights by --from")
@@ -398,7 +400,9 @@ def newest_of(folder: Path, check: Check | None) -> tuple[Path, Checkpoint, list
             f"{folder} ended before its first checkpoint, so it cannot be resumed: begin it anew "
             f"with the command that began it and --resume-or-start --out {shlex.quote(str(folder))}"
         )
-    return newest_checkpoint(folder / CHECKPOINTS, check)
+    path, checkpoint, passed_over = newest_checkpoint(folder / CHECKPOINTS, check)
+    checkpoint.counters["evaluated"] = best_evaluated(folder, checkpoint.counters.get("evaluated"))
+    return path, checkpoint, passed_over
 
 
 def statistics_of(checkpoint: Checkpoint) -> InputStatistics:

@@ -207,14 +207,14 @@ class Tracker:
                 self._over = self._take(number, [told[i] for i in sorted(told)])
             return self._over, self._status.steps
 
-    def evaluated(self, mean: float, steps: int, version: int, whole: bool = True) -> bool:
-        """Take the mean score of an evaluation beside the run; return whether it ends the run.
+    def evaluated(self, mean: float, steps: int, version: int, whole: bool = True) -> None:
+        """Take the mean score of an evaluation beside the run.
 
         Args:
             mean: raw return of its games.
             steps: environment steps behind the checkpoint that played.
             version: of that checkpoint, which is not deleted if it is the best until now.
-            whole: whether all games were played; a mean of fewer ends no run.
+            whole: whether all games were played; a mean of fewer is below those of all.
         """
         with self._lock:
             self._status.evaluated = mean
@@ -223,7 +223,6 @@ class Tracker:
                 self._evaluated = [version, mean, float(whole)]
             if self._tensorboard:
                 self._tensorboard.put({"steps": steps, EVALUATED: mean})
-            return whole and self.stop.is_met_by(mean)
 
     def spent(self, stages: Stages, cores: float | None = None) -> None:
         """Take the seconds that each active role has spent in each stage since it began.
