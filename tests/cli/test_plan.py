@@ -12,8 +12,10 @@ import pytest
 
 from colobus.cli.costs import FACTORS, alone, calls_of
 from colobus.cli.plan import bounds_of, plan, tried
+from colobus.core.errors import ColobusError
 from colobus.experiment.check import check
 from colobus.experiment.presets import PRESETS
+from colobus.experiment.settings import Experiment
 from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, measured_with, read_costs
 from helpers.launching import colobus, printed, refused, told
@@ -255,6 +257,26 @@ def test_a_file_of_something_else_is_no_costs(name: str, file: Path) -> None:
     file.write_text(json.dumps(costs_of() | {name: [1]}))
     said = refused("plan", "dba3c-catch", "--costs", file)
     assert f"--costs {file}: no costs of a machine; measure it: " in said
+
+
+def test_costs_are_of_games_and_batches_that_cost_as_much(file: Path) -> None:
+    def refusal(experiment: Experiment) -> str:
+        with pytest.raises(ColobusError) as caught:
+            read_costs(str(file), experiment, "dba3c-catch")
+        return str(caught.value).partition(": ")[2].partition(";")[0]
+
+    size = CATCH.games.size
+    larger = replace(CATCH, games=replace(CATCH.games, size=2 * size))
+    assert refusal(larger) == f"measured with size {size}, here it is {2 * size}"
+    several = replace(CATCH, shape=replace(CATCH.shape, emulators=4))
+    assert refusal(several) == "measured with emulators 1, here it is 4"
+    mixed = replace(CATCH, reuse=replace(CATCH.reuse, replay_proportion=16.0))
+    assert refusal(mixed) == "measured with replay_proportion 0.0, here it is 16.0"
+    older = {name: value for name, value in measured_with(CATCH).items() if name != "size"}
+    file.write_text(json.dumps(costs_of() | {"about": older}))
+    assert read_costs(str(file), larger, "dba3c-catch").about == older
+    file.write_text(json.dumps(costs_of() | {"about": {}}))
+    assert refusal(CATCH) == "measured with game None, here it is catch"
 
 
 @pytest.mark.parametrize("name", ["points", "stages"])

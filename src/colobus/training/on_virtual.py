@@ -183,8 +183,15 @@ def impossible(costs: Costs) -> str:
 
 def measured_with(experiment: Experiment) -> dict[str, Any]:
     """Return what a run must have in common with the one whose costs were measured."""
-    network = asdict(experiment.network)
-    return {"game": experiment.games.game, "algorithm": algorithm_name(experiment)} | network
+    parts: tuple[tuple[object, tuple[str, ...]], ...] = (
+        (experiment.games, ("size", "colour", "frame_skip")),
+        (experiment.shape, ("emulators", "env_processes")),
+        (experiment.algorithm, ("epochs", "minibatch")),
+        (experiment.reuse, ("replay_proportion",)),
+    )
+    more = {name: getattr(part, name) for part, names in parts for name in names}
+    own = {"game": experiment.games.game, "algorithm": algorithm_name(experiment)}
+    return own | asdict(experiment.network) | more
 
 
 def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
@@ -214,7 +221,8 @@ def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
         why = error.strerror if isinstance(error, OSError) else "no costs of a machine"
         raise ColobusError(f"--costs {file}: {why}; {measure}") from None
     for what, value in json.loads(json.dumps(measured_with(experiment))).items():
-        if costs.about.get(what) != value:
+        there = costs.about.get(what, value)  # not all of them are in older files
+        if there != value or "game" not in costs.about:
             raise ColobusError(
                 f"--costs {file}: measured with {what} {costs.about.get(what)}, here it is "
                 f"{value}; {measure}"
