@@ -106,14 +106,15 @@ def test_many_actors_of_one_learner_are_not_in_step(actors: int, steps: float) -
 
 
 @pytest.mark.slow
-def test_trajectories_are_as_large_as_real_ones() -> None:
+@pytest.mark.parametrize(("game", "loaded"), [("ppo-pong", 0.09), ("helpers.gym_toys:wide", 0.01)])
+def test_trajectories_are_as_large_as_real_ones(game: str, loaded: float) -> None:
     """10,240 steps are 1.28 s of play; then 18.9 MB of an actor apart cross to the learner's host.
 
-    The parameters that it plays with are 0.9 MB.
+    The parameters that it plays with are 0.9 and 0.1 MB.
     """
     costs = ("--costs", "emulate=1ms,learn=1ms", "--no-changes", "--link", "10MB")
-    found = told("plan", "ppo-pong", "--actors", 2, "--length", 1280, "--nodes", 2, *costs)
-    assert found["steps"] == pytest.approx([8000 + 10240 / (1.28 + 1.89 + 0.09)] * 3, rel=0.05)
+    found = told("plan", game, "--actors", 2, "--length", 1280, "--nodes", 2, *costs)
+    assert found["steps"] == pytest.approx([8000 + 10240 / (1.28 + 1.89 + loaded)] * 3, rel=0.05)
 
 
 @pytest.mark.slow

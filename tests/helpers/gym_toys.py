@@ -99,6 +99,11 @@ def versatile() -> Any:
     return Shaped(spaces.Box(-1, 1, (4,)), spaces.Discrete(60_000))
 
 
+def wide() -> Any:
+    """Return an environment that sees 441 numbers, which take as many bytes as 42x42 pixels."""
+    return Shaped(spaces.Box(-1, 1, (441,)))
+
+
 def robot() -> Any:
     """Return an environment with more continuous actions than are learned."""
     env: Any = Walk()

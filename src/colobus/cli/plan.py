@@ -281,7 +281,7 @@ def simulate(
     world = World(lambda *what: drawn[0](*what), costs.of_calls(repetition), experiment.seed)
     with passing(world):
         real = make_graph(planned, imagined_start(planned), None, 0.0, spread=True)
-        graph = stubbed(real, costs.endings(shape.games))
+        graph = stubbed(real, costs.endings(shape.games), frame_type(experiment.games))
         drawn.append(in_rollouts(costs.draw(planned, parameters_of(graph), repetition), shape))
         runtime = simulated(graph, world, hosts)
         runtime.start()
@@ -335,15 +335,15 @@ def in_rollouts(draw: Draw, shape: Shape) -> Draw:
     return drawn
 
 
-def stubbed(graph: RoleGraph, endings: float) -> RoleGraph:
+def stubbed(graph: RoleGraph, endings: float, pixels: np.dtype[Any]) -> RoleGraph:
     """Return a graph whose actors play nothing and whose learners push gradients of 0.
 
-    A game ends in a share ``endings`` of the rollouts.
+    A game ends in a share ``endings`` of the rollouts; ``pixels`` is the type of frames.
     """
     nodes = []
     for node in graph.nodes:
         if node.make is Actor:
-            args = (node.args[0], *node.args[4:7], endings, node.args[2].args[0])
+            args = (node.args[0], *node.args[4:7], endings, node.args[2].args[0], pixels)
             node = replace(node, make=PlannedActor, args=args, kwargs={})
         elif node.make is Learner:
             minibatch = node.args[1].minibatch
@@ -383,11 +383,13 @@ class PlannedActor:
         tracker: Tracker,
         endings: float,
         net: Network,
+        pixels: np.dtype[Any],
     ) -> None:
         self.name, self.clock, self.finished = f"actor-{settings.index}", Clock(), False
         self._settings, self._sources, self._replay = settings, sources, replay
         self._tracker, self._endings, self._round, self._told = tracker, endings, 0, 0
-        self._frames = (settings.games, settings.length + net.stack, *net.mean.shape)
+        shape = (settings.games, settings.length + net.stack, *net.mean.shape)
+        self._frames = np.zeros(shape, pixels)
 
     def step(self) -> None:
         """Wait for room and for parameters, and send a trajectory."""
@@ -413,7 +415,7 @@ class PlannedActor:
             actor=self._settings.index,
             round=self._round,
             version=version,
-            frames=np.zeros(self._frames, dtype=np.uint8),
+            frames=self._frames,
             ages=np.zeros((games, length + 1), dtype=np.int64),
             actions=np.zeros((games, length), dtype=np.int64),
             rewards=nothing.astype(np.float32),
