@@ -14,6 +14,7 @@ from colobus.algorithms.dqn import DQN
 from colobus.cli.bench import table_of
 from colobus.cli.throughput import (
     act,
+    bench,
     emulate,
     learn,
     limit_of,
@@ -27,7 +28,8 @@ from colobus.experiment.presets import PRESETS
 from colobus.nets.network import NetworkSettings
 from colobus.nets.torsos import Torso
 from colobus.runtime.api import RoleState
-from colobus.runtime.devices import CPU, Placement
+from colobus.runtime.devices import CPU, Devices, Placement
+from colobus.runtime.groups import Cluster
 from colobus.training.callbacks import StopTraining
 from colobus.training.start import begin
 from conftest import short_pong
@@ -161,6 +163,39 @@ def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
 def test_the_first_part_of_a_training_is_not_in_its_rate() -> None:
     assert steady_rate([(1.0, 0), (2.0, 0)]) == 0.0
     assert steady_rate([(2.0, 100), (4.0, 900), (6.0, 1300)]) == 200.0
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster", "devices"),
+    [
+        ("auto", Cluster(), ("cpu", "cpu")),
+        ("cuda", Cluster(), ("cuda:0", "cpu")),
+        ("auto", None, ("cuda:0", "cuda:0")),
+    ],
+)
+def test_the_limit_is_that_of_the_devices_of_its_training(
+    name: str,
+    cluster: Cluster | None,
+    devices: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a machine with a GPU: on Ray actors have none, and auto is the CPU."""
+
+    used: list[Placement] = []
+
+    def seen(placement: Placement, *_: object) -> None:
+        used.append(placement)
+        raise StopTraining
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.backends.cuda.is_built", lambda: True)
+    for done in ("open_games", "begin"):
+        monkeypatch.setattr(f"colobus.cli.throughput.{done}", lambda *_: None)
+    monkeypatch.setattr("colobus.cli.throughput.prepare", seen)
+    with pytest.raises(StopTraining):
+        bench(EXPERIMENT, 1.0, lambda _: None, cluster, Devices(name))
+    assert (str(used[0].learn), str(used[0].act)) == devices
 
 
 def test_a_training_is_measured_from_its_first_version_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from colobus.core.errors import ColobusError
-from colobus.runtime.ray import prepare
+from colobus.runtime.ray import INLINE, prepare
 from colobus.runtime.ray.own_cluster import END_SECONDS, end_writers, own_folder, writers
 
 READ = (
@@ -22,6 +22,7 @@ READ = (
     "RAY_AUTH_TOKEN",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
     "RAY_NUM_REDIS_GET_RETRIES",
+    INLINE[0],
 )
 
 
@@ -78,6 +79,7 @@ def test_ray_must_not_have_been_imported_before(monkeypatch: pytest.MonkeyPatch)
     ):
         prepare("")
     assert prepare("10.0.0.1:6379") == "10.0.0.1:6379"
+    assert os.environ[INLINE[0]] == INLINE[1]  # processes of that cluster are told
     imported(monkeypatch, everywhere=False, asks=False)
     with pytest.raises(ColobusError, match=r"to all users of this machine; import ray later"):
         prepare("")

@@ -44,6 +44,7 @@ from colobus.runtime.devices import (
     Devices,
     Placement,
     describe_devices,
+    find_device,
     place,
     prepare,
 )
@@ -80,7 +81,8 @@ def bench(
 ) -> dict[str, Any]:
     """Measure the limit, train, measure the limit again, and return rates and their ratio.
 
-    The limit is always that of this machine; with a ``cluster``, training lives in its processes.
+    The limit is always that of this machine, on devices as training has them; with a ``cluster``,
+    training lives in its processes.
 
     Rates are steps (agent decisions) per second. ``act`` and ``learn`` samples are steps too: a
     learned one with all its epochs, or as often as a replay buffer is sampled for it. Half the time
@@ -89,7 +91,9 @@ def bench(
     """
     keep_freed_memory()
     torch.set_num_threads(1)
-    placement = place(devices)
+    placement = place(devices, on_ray=cluster is not None)
+    for gpu in placement.gpus:
+        find_device(str(gpu))  # those of a training on Ray may be on other hosts
     start = begin(experiment, open_games(experiment), placement.learn)
     prepare(placement, experiment.deterministic)
 

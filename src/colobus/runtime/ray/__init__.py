@@ -34,6 +34,7 @@ def prepare(address: str) -> str:
             f"RAY_AUTH_MODE={os.environ['RAY_AUTH_MODE']}: without a token every user of this "
             "machine could run code in the processes of the run; unset it, or set it to token"
         )
+    os.environ.setdefault(*INLINE)  # of this process, an own Ray, and processes of a joined one
     if "ray" in sys.modules:  # it has read all this already
         if not address and not (_is_on_loopback() and _asks_for_tokens()):
             raise ColobusError(
@@ -44,7 +45,6 @@ def prepare(address: str) -> str:
             )
         return address
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # no call to Ray starts another one
-    os.environ.setdefault(*INLINE)  # of this process and those of an own Ray
     os.environ.setdefault("RAY_AUTH_MODE", "token")  # whoever joins has to know the token
     if address:  # it asks so often, once a second, before it gives up
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "10")
