@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from colobus.cli.show import imagined_start
 from colobus.core.errors import ColobusError, RoleFailed
+from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
 from colobus.runtime.graph import Handle, RoleGraph
 from colobus.runtime.groups import Room, actors_of_queues, group_processes, spread_groups
@@ -134,6 +136,14 @@ def test_each_queue_has_the_processes_of_its_actors() -> None:
         "replay-0": ("actor-0 to 2",),
         "replay-1": ("actor-0 to 2", "actor-3"),
     }
+
+
+def test_actors_and_learners_that_stand_alone_share_no_process() -> None:
+    gorila = PRESETS["gorila-catch"]
+    experiment = reshaped(gorila, workers=0, learners=2, actors=3, replays=1)
+    graph = make_graph(experiment, imagined_start(experiment), None, spread=True)
+    names = [spec.name for spec in group_processes(graph, 2) if spec.kind == "worker"]
+    assert names == ["actor-0 to 1", "actor-2", "learner-0 to 1"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from colobus.runtime.groups import (
 )
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
-from conftest import catch, distributed_catch
+from conftest import catch, distributed_catch, reshaped
 from helpers.ray_runs import IDLE, head, node, train
 
 LISTS = {
@@ -96,6 +96,17 @@ FOUR = {name: Room(4.0) for name in ("n1", "n2", "n3", "n4")}
 def test_processes_go_to_the_hosts_that_are_named(place: str, found: str) -> None:
     apart = "evaluator" in place
     assert planned(place, FOUR, apart, workers=7 if apart else 3, servers=3) == found
+
+
+def test_named_actors_of_a_queue_go_together_and_it_goes_there() -> None:
+    experiment = reshaped(catch(1000), actors=4, replays=2)
+    graph = make_graph(experiment, begin(experiment), None, spread=True)
+    cluster = Cluster(place="actors=n[1-2] main=n3")
+    found = plan_hosts(graph, group_processes(graph, 1), cluster, FOUR, {})
+    assert found == {
+        **{"main": "n3", "actor-0": "n1", "actor-1": "n1", "actor-2": "n2", "actor-3": "n2"},
+        **{"replay-0": "n1", "replay-1": "n2"},
+    }
 
 
 @pytest.mark.parametrize(

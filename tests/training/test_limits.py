@@ -115,7 +115,7 @@ def test_threads_and_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
     ],
     ids=["central", "queues", "workers", "separate", "group"],
 )
-@pytest.mark.parametrize("per_process", [1, 2])
+@pytest.mark.parametrize("per_process", [1, 2, 5])
 def test_processes_are_counted_as_they_will_be(experiment: Experiment, per_process: int) -> None:
     graph = make_graph(experiment, imagined_start(experiment), None, spread=True)
     specs = group_processes(graph, per_process)

@@ -338,6 +338,11 @@ class Separate(Remote):
     name = "separate"
     instead = "use --learners 1 or more"
 
+    def processes(self, per_process: int) -> int:
+        """See `Topology`; an actor and a learner share none."""
+        shared = -(-self.players // per_process) - (-self.learners // per_process)
+        return 1 + self.alone + shared
+
 
 @dataclass(frozen=True)
 class ReplaySettings:

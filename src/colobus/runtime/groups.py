@@ -119,7 +119,9 @@ def group_processes(graph: RoleGraph, per_process: int, gpus: bool = False) -> l
     kinds = {process: kind_of({node.kind for node in own}) for process, own in nodes.items()}
     groups = [[process] for process in nodes if kinds[process] != "worker"]
     workers = [process for process in nodes if kinds[process] == "worker"]
-    groups += [workers[i : i + per_process] for i in range(0, len(workers), per_process)]
+    for _, found in itertools.groupby(workers, lambda process: process.rpartition("-")[0]):
+        alike = list(found)  # as hosts are named, and GPUs asked for, by what a process is
+        groups += [alike[i : i + per_process] for i in range(0, len(alike), per_process)]
     specs: list[ProcessSpec] = []
     for group in groups:
         name = group[0] if len(group) == 1 else f"{group[0]} to {group[-1].rpartition('-')[2]}"
@@ -392,9 +394,11 @@ def plan_hosts(
     rest = [host for host in free if host not in taken] or list(free)
     groups = process_groups(graph, specs)
     if named:
+        near = [[name for name in group if name in named] for group in groups]
+        near += [[name] for name in named if not any(name in group for group in near)]
         # those with the fewest hosts first: others may leave them no room there
-        groups = [[name] for name in sorted(named, key=lambda name: len(named[name]))] + groups
-        groups += [[spec.name] for spec in specs if spec.kind != "tracker"]
+        near = sorted(filter(None, near), key=lambda own: min(len(named[name]) for name in own))
+        groups = [*near, *groups, *([spec.name] for spec in specs if spec.kind != "tracker")]
     found = spread_groups(groups, needs, free, {spec.name: rest for spec in specs} | fixed)
     if named and not found:
         for hosts in named.values():
@@ -406,6 +410,9 @@ def plan_hosts(
             "--place: the named hosts have not enough CPUs, GPUs or memory for all that has to be "
             "on them; name more hosts, or lower --cpus"
         )
+    for queue, actors in actors_of_queues(graph, specs).items():
+        if found and queue not in named:
+            found[queue] = Counter(found[name] for name in actors).most_common(1)[0][0]
     return found
 
 
