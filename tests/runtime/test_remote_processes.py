@@ -5,17 +5,26 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from colobus.cli.show import imagined_start
+from colobus.core.files import read_lines
 from colobus.core.types import Gradient, Request, Version
+from colobus.roles.tracker import Status
+from colobus.runtime.devices import ON_CPU
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster, ProcessSpec
 from colobus.runtime.host import RoleHost
 from colobus.runtime.ray import prepare
+from colobus.training.on_ray import OnRay
+from colobus.training.runtimes import Plan
+from colobus.training.topology import make_graph
+from conftest import catch, dqn, stand_in
 from helpers.servers import server_of
 
 pytestmark = pytest.mark.cluster
@@ -193,3 +202,31 @@ def test_a_sidecar_whose_hosts_are_lost_goes_to_another(
     with pytest.raises(LookupError):
         Errands("evaluator", 1.0, print, ["b", "c"])([], {})
     assert options["label_selector"] == {NODE: asked}
+
+
+def test_a_loss_is_told_in_seconds_of_the_run_with_what_its_buffer_kept(
+    ray: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The run of one learner began 500 s ago, of which it has waited 480 for hosts."""
+    from colobus.runtime.ray import runtime
+
+    made: list[Any] = []
+
+    class Waited:
+        roles = {"tracker": SimpleNamespace(finish=lambda: None)}
+        processes = SimpleNamespace(late=480.0)
+
+        def __init__(self, *given: Any, **_: Any) -> None:
+            made.extend(given)
+
+    monkeypatch.setattr(runtime, "Ray", Waited)
+    monkeypatch.setattr("colobus.core.files.now", lambda: 1_500.0)
+    experiment, lines = dqn(catch(100)), list[str]()
+    about = (imagined_start(experiment), None, 1_000.0, make_graph, ON_CPU, lines.append)
+    plan = Plan(experiment, tmp_path, stand_in(None), *about)
+    OnRay().launch(plan, lambda: Status(steps=5_000))
+    made[1](0)  # goes on after a loss
+    (event,) = read_lines(tmp_path / "events.jsonl")
+    assert (event["event"], event["seconds"]) == ("restored", 20.0)
+    assert (event["lost_steps"], event["lost_experience"]) == (5_000, 900)
+    assert lines[-1] == "all replay buffers begin empty: they kept 900 steps"

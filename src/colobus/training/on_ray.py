@@ -12,7 +12,6 @@ from typing import Any
 from colobus.core.checkpoint import is_there, list_checkpoints
 from colobus.core.errors import Closed, ColobusError, Lost, not_installed
 from colobus.core.fields import check as check_fields
-from colobus.core.files import Events
 from colobus.experiment.memory import check_cluster_memory, check_limits, role_memory, store_bytes
 from colobus.experiment.settings import Experiment, flag
 from colobus.roles.tracker import Status, Tracker
@@ -140,7 +139,9 @@ class OnRay(Launcher):
         if self._cluster.joined:
             self._exported = Prometheus(str(plan.folder))
         experiment, on_network = plan.experiment, bool(self._cluster.joined) and is_on_network()
-        events = plan.events(plan.began)
+
+        def events(event: dict[str, Any]) -> None:
+            plan.events(plan.began + runtime.processes.late)(event)
 
         def incarnation(start: Start) -> Incarnation:
             where = (start, plan.folder.resolve(), plan.began, on_network)
@@ -189,11 +190,14 @@ def _restored(plan: Plan, number: int) -> Start:
     return replace(start, version=version, counters=start.counters | {"seconds": seconds})
 
 
-def _tell_loss(plan: Plan, start: Start, status: Status, events: Events) -> None:
+def _tell_loss(
+    plan: Plan, start: Start, status: Status, events: Callable[[dict[str, Any]], None]
+) -> None:
     """Tell what is lost by going on from a start, by the status that was heard last."""
-    lost, kept, workers = max(status.steps - start.steps, 0), 0, status.workers
-    if plan.experiment.replay.capacity and workers is not None:
-        # a learner that stands alone reports the steps of all buffers
+    lost, workers = max(status.steps - start.steps, 0), status.workers
+    kept = min(max(status.steps - plan.start.steps, 0), plan.experiment.replay.capacity)
+    if kept and workers is not None:
+        # a learner that stands alone reports the steps of all buffers, a central one none
         kept = round(workers.queue) * max(plan.experiment.shape.workers, 1)
     events(
         {"event": "restored", "epoch": start.version.incarnation, "steps": start.steps}

@@ -253,7 +253,7 @@ class Processes:
         self.of_role = {role: one for one in self.all for role in one.spec.roles}
         self._threads = call_threads(self.graph, specs)
         self.silent: dict[str, float] = {}  # hosts with a process that gave no answer, and when
-        self._late = 0.0  # seconds that the run has waited for hosts, which do not count
+        self.late = 0.0  # seconds that the run has waited for hosts, which do not count
         self.set_incarnation(self.first)
         if not self.cluster.patience:
             self.find_room()
@@ -284,7 +284,7 @@ class Processes:
             while True:
                 try:
                     self.find_room()
-                    self._late = time.monotonic() - began
+                    self.late = time.monotonic() - began
                     self.set_incarnation(self.first)
                     return
                 except ColobusError as error:
@@ -315,7 +315,7 @@ class Processes:
         """Have all processes that begin from now on begin this incarnation."""
         self.incarnation = incarnation.number
         make = incarnation.make_graph
-        self._make_graph = ray.put(partial(make, late=self._late) if self._late else make)
+        self._make_graph = ray.put(partial(make, late=self.late) if self.late else make)
 
     def begin(self, processes: Sequence[RemoteProcess]) -> None:
         """Ask processes to build their roles and run them; start those that have no Ray actor.
