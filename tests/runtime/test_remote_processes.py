@@ -213,10 +213,9 @@ def test_a_loss_is_told_in_seconds_of_the_run_with_what_its_buffer_kept(
     made: list[Any] = []
 
     class Waited:
-        roles = {"tracker": SimpleNamespace(finish=lambda: None)}
-        processes = SimpleNamespace(late=480.0)
-
         def __init__(self, *given: Any, **_: Any) -> None:
+            self.roles = {"tracker": SimpleNamespace(finish=lambda: None)}
+            self.processes = SimpleNamespace(late=480.0)
             made.extend(given)
 
     monkeypatch.setattr(runtime, "Ray", Waited)
