@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +190,23 @@ def test_what_cannot_be_is_one_line(says: Say, words: str, why: str) -> None:
     says("sinfo", "other 2\nall* 12\nall* 16")
     assert why in refused("slurm", "dba3c-pong", *words.split())
     assert not Path("runs").exists()
+
+
+@pytest.mark.processes
+def test_nothing_was_refused_where_the_head_of_ray_is_gone(says: Say) -> None:
+    says("colobus", "", "nobody answers there", 2)
+    training = EXAMPLE.read_text().partition("\ntraining() {")[2].partition("\n}\n")[0]
+    script = f"run=run state=. batch=$$ address=$1; {training[training.index('colobus') :]}"
+
+    def code() -> str:
+        words = ["/bin/bash", "-c", script, "job", address]
+        subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return Path("code").read_text().strip()
+
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        assert code() == "2"
+    assert code() == "1"
 
 
 @pytest.mark.processes

@@ -55,7 +55,10 @@ training() {
         --out "$run" --resume-or-start --on ray --address "$address" >>"/proc/$batch/fd/1" 2>&1 &
     echo $! >"$state/process"
     wait $!
-    echo $? >"$state/code"
+    code=$?
+    # what was refused while Ray's head is gone was no setting
+    [ $code != 2 ] || (: <"/dev/tcp/${address%:*}/${address##*:}") 2>/dev/null || code=1
+    echo $code >"$state/code"
 }
 export -f on_each_node training
 
