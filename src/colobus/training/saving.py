@@ -112,10 +112,9 @@ class SliceSaver:
         return False
 
     def _save_kept(self) -> None:
-        slices = [server.kept() for server in self.servers]
+        slices = [server.kept(above=self._saved) for server in self.servers]
         whole = [part for part in slices if part is not None]
-        versions = {params.version for params, _ in whole}
-        if len(whole) == len(slices) and len(versions) == 1 and max(versions) > self._saved:
+        if len(whole) == len(slices) and len({params.version for params, _ in whole}) == 1:
             self._save(whole)
 
     def _save(self, slices: Sequence[tuple[Params, OptimizerState]]) -> None:

@@ -194,9 +194,10 @@ class ParameterServer:
                 params = Params(self._version, on_host(self.values))
             return params, self._copy()
 
-    def kept(self) -> tuple[Params, OptimizerState] | None:
-        """Return the newest kept copy (`ServerSettings.keep_every`); None if there is none."""
-        return self._kept
+    def kept(self, above: Version) -> tuple[Params, OptimizerState] | None:
+        """Return the newest kept copy (`ServerSettings.keep_every`); None if none is that new."""
+        kept = self._kept
+        return kept if kept and kept[0].version > above else None
 
     def need(self, count: int) -> None:
         """Set the number of gradients of a step, which is lower while learners are lost."""

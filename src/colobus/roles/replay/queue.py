@@ -140,7 +140,7 @@ class TrajectoryQueue(Closable, ReplayReader):
 
     selector: Selector  # which trajectories make a batch
     capacity: int
-    """Trajectories kept at most; beyond, the oldest is dropped and counted in ``dropped``."""
+    """Trajectories kept at most; beyond, the oldest is dropped."""
     patience: float = 600.0  # seconds; see `colobus.roles.replay.api`
     full: int | None = None
     """Trajectories at which `wait_for_room` makes actors wait (default: the capacity)."""
@@ -152,7 +152,7 @@ class TrajectoryQueue(Closable, ReplayReader):
         super().__init__(self.patience)
         self._full = self.capacity if self.full is None else self.full
         self._stored: deque[Trajectory] = deque()
-        self._added = self.dropped = 0
+        self._added = 0
 
     @property
     def depth(self) -> int:
@@ -175,7 +175,6 @@ class TrajectoryQueue(Closable, ReplayReader):
             self._added += 1
             if len(self._stored) > self.capacity:
                 self._stored.popleft()
-                self.dropped += 1
             self._changed.notify_all()
 
     def sample(self, patience: float | None = None) -> Batch:
