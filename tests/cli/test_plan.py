@@ -322,6 +322,7 @@ def test_what_a_call_costs_is_as_long_as_a_round_trip_by_hand() -> None:
             "plan dba3c-pong --env boxing --costs 'a b.json' ",
         ),
         ("dqn-catch", "train dqn-catch --costs 'a b.json' --on virtual)"),
+        ("catch-pair", "train catch-pair --costs 'a b.json' --on virtual)"),
     ],
 )
 def test_the_next_command_has_the_costs_that_were_measured(

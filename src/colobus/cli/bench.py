@@ -17,6 +17,7 @@ from colobus.cli.slurm import without
 from colobus.cli.throughput import bench
 from colobus.core.errors import ColobusError, program
 from colobus.core.fields import Range
+from colobus.envs.make import agents
 from colobus.experiment.check import differing
 from colobus.experiment.settings import Experiment, flag
 from colobus.report.format import Table
@@ -76,8 +77,8 @@ def main(args: Sequence[str]) -> int:
     elif flags.costs:
         name = [] if flags.name or flags.env else [wanted.name]
         said = shlex.join(name + without(args, ("seconds", "on", "device")))
-        drawn = bool(experiment.replay.capacity)  # which no plan knows
-        then = f"train {said} --on virtual" if drawn else f"plan {said} --nodes 4"
+        unplanned = experiment.replay.capacity or agents(experiment.games) > 1
+        then = f"train {said} --on virtual" if unplanned else f"plan {said} --nodes 4"
         printer.line(f"costs: {flags.costs} (use it with: {program()} {then})")
     elif flags.profile:
         show_profile(printer, rates)

@@ -139,8 +139,7 @@ class TrajectoryQueue(Closable, ReplayReader):
     """A queue of trajectories (a `colobus.roles.replay.api.Replay`)."""
 
     selector: Selector  # which trajectories make a batch
-    capacity: int
-    """Trajectories kept at most; beyond, the oldest is dropped."""
+    capacity: int  # trajectories kept at most; beyond, the oldest is dropped
     patience: float = 600.0  # seconds; see `colobus.roles.replay.api`
     full: int | None = None
     """Trajectories at which `wait_for_room` makes actors wait (default: the capacity)."""
