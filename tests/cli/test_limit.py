@@ -180,7 +180,6 @@ def test_the_limit_is_that_of_the_devices_of_its_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a machine with a GPU: on Ray actors have none, and auto is the CPU."""
-
     used: list[Placement] = []
 
     def seen(placement: Placement, *_: object) -> None:
