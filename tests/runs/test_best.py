@@ -17,7 +17,7 @@ from colobus.evaluation.agent import load
 from colobus.roles.tracker import StopRule
 from colobus.roles.tracker.score import WINDOW, Score
 from colobus.runs.best import best_evaluated, pick_checkpoint
-from colobus.training.start import newest_of
+from colobus.training.saving import newest_of
 from colobus.training.words import already_over
 from helpers import gym_toys
 from helpers.launching import printed

@@ -19,7 +19,8 @@ from colobus.core.files import CannotRead
 from colobus.experiment.autoscale import for_cores
 from colobus.experiment.presets import preset
 from colobus.runs.config import read_config
-from colobus.training.start import last_like, may_go_on, newest_of
+from colobus.training.saving import newest_of
+from colobus.training.start import last_like, may_go_on
 from helpers import gym_toys
 from helpers.launching import CATCH, complete, printed, refused
 from helpers.launching import colobus as command

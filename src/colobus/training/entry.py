@@ -32,7 +32,8 @@ from colobus.training import run
 from colobus.training.callbacks import Callbacks
 from colobus.training.outlook import ProgressLine
 from colobus.training.runtimes import runtime_of
-from colobus.training.start import last_like, may_go_on, newest_of
+from colobus.training.saving import newest_of
+from colobus.training.start import last_like, may_go_on
 from colobus.training.tracking import TrackerName, tracking
 from colobus.training.warm import Weights, check_from, read_weights, with_network
 from colobus.training.words import already_over, how_it_stopped, how_it_went, opening

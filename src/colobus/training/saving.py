@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import shlex
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,13 @@ from typing import Any
 
 from colobus.algorithms.api import Algorithm
 from colobus.core.arrays import join
-from colobus.core.checkpoint import Checkpoint
+from colobus.core.checkpoint import (
+    Check,
+    Checkpoint,
+    check_listed,
+    list_checkpoints,
+    newest_checkpoint,
+)
 from colobus.core.errors import CannotWrite, ColobusError, Lost
 from colobus.core.files import LONGEST, open_regular, parse_lines
 from colobus.core.timing import sleep
@@ -38,7 +45,7 @@ from colobus.roles.snapshot import WRONG
 from colobus.roles.tracker import Status, Tracker
 from colobus.roles.tracker.writer import RETRY_SECONDS
 from colobus.roles.update_schedule import ONE_EACH, UpdateSchedule
-from colobus.runs.folder import BUFFERS, EPISODES, METRICS
+from colobus.runs.folder import BUFFERS, CHECKPOINTS, EPISODES, METRICS, MODEL
 from colobus.runtime.api import Runtime
 from colobus.runtime.graph import RoleGraph
 
@@ -357,3 +364,24 @@ def _cut(path: Path, stays: Callable[[State], bool]) -> None:
         return
     except OSError as error:
         raise ColobusError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def newest_of(folder: Path, check: Check | None) -> tuple[Path, Checkpoint, list[str]]:
+    """Return a run's `newest_checkpoint`, which knows of evaluations that ended after it.
+
+    Raises:
+        ColobusError: if there is none; it says how to begin anew.
+    """
+    from colobus.runs.best import best_evaluated  # a new run needs it not
+
+    check_listed(folder / CHECKPOINTS)
+    if (folder / MODEL).is_file():
+        raise ColobusError(f"{folder} is an exported agent: begin a run with its weights by --from")
+    if not list_checkpoints(folder / CHECKPOINTS):
+        raise ColobusError(
+            f"{folder} ended before its first checkpoint, so it cannot be resumed: begin it anew "
+            f"with the command that began it and --resume-or-start --out {shlex.quote(str(folder))}"
+        )
+    path, checkpoint, passed_over = newest_checkpoint(folder / CHECKPOINTS, check)
+    checkpoint.counters["evaluated"] = best_evaluated(folder, checkpoint.counters.get("evaluated"))
+    return path, checkpoint, passed_over

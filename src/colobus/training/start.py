@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,14 +15,7 @@ from threading import Event
 import numpy as np
 import torch
 
-from colobus.core.checkpoint import (
-    Check,
-    Checkpoint,
-    OtherFormat,
-    check_listed,
-    list_checkpoints,
-    newest_checkpoint,
-)
+from colobus.core.checkpoint import Check, Checkpoint, OtherFormat, newest_checkpoint
 from colobus.core.errors import ColobusError, GameFailed, nearest
 from colobus.core.files import CannotRead, locked
 from colobus.core.seeding import game_seeds, sequence
@@ -63,7 +55,6 @@ from colobus.runs.folder import (
     CONFIG,
     EPISODES,
     METRICS,
-    MODEL,
     free_folder,
     is_only_begun,
     set_aside,
@@ -72,7 +63,7 @@ from colobus.runs.folder import (
 from colobus.runtime.devices import CPU, Placement, describe_devices
 from colobus.runtime.system import ACTORS, be_nicer, describe_machine
 from colobus.runtime.threads import PAUSES, RESTARTS
-from colobus.training.saving import cut_lines, origin_of, states_of
+from colobus.training.saving import cut_lines, newest_of, origin_of, states_of
 from colobus.training.warm import Weights
 
 
@@ -382,27 +373,6 @@ def begin_again(folder: Path, config: Config, log: Callable[[str], None]) -> Sta
         saved,
         identity(config),
     )
-
-
-def newest_of(folder: Path, check: Check | None) -> tuple[Path, Checkpoint, list[str]]:
-    """Return a run's `newest_checkpoint`, which knows of evaluations that ended after it.
-
-    Raises:
-        ColobusError: if there is none; it says how to begin anew.
-    """
-    from colobus.runs.best import best_evaluated  # a new run needs it not
-
-    check_listed(folder / CHECKPOINTS)
-    if (folder / MODEL).is_file():
-        raise ColobusError(f"{folder} is an exported agent: begin a run with its weights by --from")
-    if not list_checkpoints(folder / CHECKPOINTS):
-        raise ColobusError(
-            f"{folder} ended before its first checkpoint, so it cannot be resumed: begin it anew "
-            f"with the command that began it and --resume-or-start --out {shlex.quote(str(folder))}"
-        )
-    path, checkpoint, passed_over = newest_checkpoint(folder / CHECKPOINTS, check)
-    checkpoint.counters["evaluated"] = best_evaluated(folder, checkpoint.counters.get("evaluated"))
-    return path, checkpoint, passed_over
 
 
 def statistics_of(checkpoint: Checkpoint) -> InputStatistics:

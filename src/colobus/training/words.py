@@ -19,7 +19,7 @@ from colobus.runs.folder import CHECKPOINTS, CURVE, FILM, RECONSTRUCTION
 from colobus.runtime.api import RoleState
 from colobus.runtime.groups import Cluster, Hosts
 from colobus.runtime.system import usable_cores
-from colobus.training.start import newest_of
+from colobus.training.saving import newest_of
 
 PARTS = {
     "emulate": "the games themselves",
