@@ -198,18 +198,6 @@ def test_a_version_saved_twice_is_always_complete(tmp_path: Path, disk: Disk) ->
     assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 2
 
 
-def test_an_evaluation_after_the_last_checkpoint_is_added_to_it(tmp_path: Path) -> None:
-    """Else a run that it has ended would learn on when its command is given again."""
-    tracker = make_tracker(tmp_path)
-    save(tracker, 2)
-    wait_until(lambda: tracker.status().last_checkpoint)
-    tracker.evaluated(12.0, 20, 2)
-    save(tracker, 2)
-    tracker.finish()
-    found = newest_checkpoint(tmp_path / "checkpoints")[1]
-    assert (found.version.number, found.counters["evaluated"]) == (2, [2, 12.0, 1.0])
-
-
 def test_a_version_that_was_deleted_is_saved_again(tmp_path: Path) -> None:
     tracker = make_tracker(tmp_path)
     save(tracker, 2)

@@ -128,16 +128,6 @@ def test_the_last_save_is_the_newest_version_and_not_the_first_again() -> None:
     assert scene.lines == []
 
 
-def test_a_version_that_is_saved_already_is_saved_again_at_the_end() -> None:
-    """An evaluation may have ended since then, which the tracker adds to it."""
-    scene = Scene()
-    for server in scene.servers:
-        go_on(server, 2)
-    scene.saver.look()
-    assert scene.saver.last([])
-    assert scene.numbers() == [[12, 12, 12]] * 2
-
-
 @pytest.mark.parametrize(
     ("made", "saved"),
     [((4, 3, 4), [[12, 12, 12]]), ((2, 0, 0), [])],

@@ -95,10 +95,8 @@ class About:
         return Version(self.epoch, self.version)
 
 
-def write_checkpoint(folder: Path, checkpoint: Checkpoint, again: bool = False) -> Path:
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint into ``folder``; return the path of its tensors.
-
-    Of one that is there, and is written ``again``, only the evaluation is renewed.
 
     Raises:
         OSError: if the disk is full or the folder cannot be written, or the folder in which it is
@@ -106,8 +104,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, again: bool = False) 
     """
     folder.mkdir(exist_ok=True)
     path = file_of(folder, checkpoint.version.number)
-    evaluated = checkpoint.counters.get("evaluated")
-    _renew(path, evaluated) if again else write_pair(path, checkpoint)
+    write_pair(path, checkpoint)
     return path
 
 
@@ -145,16 +142,6 @@ def write_pair(path: Path, checkpoint: Checkpoint) -> None:
     except OSError:
         path.unlink(missing_ok=True)
         raise
-
-
-def _renew(path: Path, evaluated: list[float] | None) -> None:
-    """Let the JSON of the checkpoint whose tensors are at ``path`` name this evaluation."""
-    with suppress(ColobusError):  # a damaged one stays so
-        about = vars(read_about(path))
-        if about["counters"].get("evaluated") != evaluated:
-            about["counters"]["evaluated"] = evaluated
-            about["checksum"] = checksum_of(about)
-            write_whole(path.with_suffix(".json"), json.dumps(about, indent=1).encode())
 
 
 def checksum_of(about: State) -> str:

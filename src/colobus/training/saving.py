@@ -84,11 +84,8 @@ class SliceSaver:
     learners: Sequence[str]  # their names; the last save waits for them
     tracker: Tracker  # writes the checkpoints
     experiment: Experiment  # in asynchronous runs the servers' versions may differ
-    first: Version  # that at the start of the run, which is not to be saved
+    saved: Version  # the newest that is not to be saved: at first that at the start of the run
     log: Callable[[str], None]  # called with a line if the newest version cannot be saved
-
-    def __post_init__(self) -> None:
-        self._saved = self.first  # the newest that was saved
 
     def look(self) -> None:
         """Save the copies that the servers keep, if a checkpoint is due and they match."""
@@ -110,7 +107,7 @@ class SliceSaver:
         if not all(bool(params.values.isfinite().all()) for params, _ in slices):
             return False
         if len(set(versions)) == 1 or self.experiment.shape.asynchronous:
-            if max(versions) > self.first:  # if it is saved, with what was evaluated since then
+            if max(versions) > self.saved:
                 self._save(slices)
             return True
         numbers = ", ".join(f"server-{i} at {v.number}" for i, v in enumerate(versions))
@@ -119,7 +116,7 @@ class SliceSaver:
         return False
 
     def _save_kept(self) -> None:
-        slices = [server.kept(above=self._saved) for server in self.servers]
+        slices = [server.kept(above=self.saved) for server in self.servers]
         whole = [part for part in slices if part is not None]
         if len(whole) == len(slices) and len({params.version for params, _ in whole}) == 1:
             self._save(whole)
@@ -136,7 +133,7 @@ class SliceSaver:
             steps,
             mixed=self.experiment.shape.asynchronous,
         )
-        self._saved = version
+        self.saved = version
 
 
 Saver = LearnerSaver | SliceSaver

@@ -95,17 +95,19 @@ class Checkpoints:
     def write(self) -> None:
         """Write the newest that waits, and delete old ones.
 
-        Of one of the same version as the last only the evaluation is written: the last would be
-        incomplete meanwhile, and it may be the only one.
+        One of the same version as the last is not written again: the last would be incomplete
+        meanwhile, and it may be the only one.
 
         Raises:
             OSError: if the disk is full or the run's folder is gone; it goes on waiting.
         """
-        if (checkpoint := self._waiting) is None:
+        checkpoint = self._waiting
+        if checkpoint is None:
             return
         path = file_of(self.folder, checkpoint.version.number)
         again = checkpoint.version == self._order and is_there(path)
-        write_checkpoint(self.folder, checkpoint, again)
+        if not again:
+            write_checkpoint(self.folder, checkpoint)
         with self._lock:
             if self._waiting is checkpoint:
                 self._waiting = None
