@@ -40,7 +40,6 @@ from colobus.envs.single import (
     make,
     parameters,
     playing,
-    release,
 )
 
 RATE = 30
@@ -138,8 +137,8 @@ class GymGames:
         self.rate = RATE
         with suppress(KeyError, TypeError, ValueError, OverflowError):  # no number, or none
             self.rate = max(round(float(self._metadata["render_fps"] or RATE)), 1)
-        self._own: list[Any] = [self._envs] if self._vector else getattr(self._envs, "envs", [])
-        check_apart(name, self._own, self)  # those in processes are looked at there
+        own_envs = [self._envs] if self._vector else getattr(self._envs, "envs", [])
+        self._played = check_apart(name, own_envs)  # those in processes are looked at there
 
     def reset(self) -> Frames:
         """Start all games; return the first frames [B, H, W].
@@ -150,8 +149,6 @@ class GymGames:
             observations, infos = self._begin(self._seeds)
         self._seeds = None
         self._terminated, self._truncated, self._torn = (self._none() for _ in range(3))
-        if self._allowed is not None:
-            self._allowed[:] = True  # where this reset says nothing
         return self._frames(observations, infos)
 
     def _begin(self, seeds: list[int] | None) -> Any:
@@ -186,8 +183,6 @@ class GymGames:
         terminated: Bools = self._each("terminations", ends, np.bool_) & ~idle | at_once
         truncated: Bools = self._each("truncations", cuts, np.bool_) & ~idle & ~terminated
         rewards: Floats = np.where(idle, np.float32(0.0), gains)
-        if self._allowed is not None:
-            self._allowed[:] = True  # where this step says nothing
         frames = self._frames(observations, infos)
         if self._mode == AutoresetMode.SAME_STEP and truncated.any() and "final_obs" not in infos:
             self._begins_anew = False
@@ -205,9 +200,7 @@ class GymGames:
             elif truncated.any():
                 last = self._last(truncated, infos)
             if anew.any():
-                if self._allowed is not None:
-                    self._allowed[anew] = True
-                frames = self._frames(*self._envs.reset(options={"reset_mask": anew}))
+                frames = self._frames(*self._envs.reset(options={"reset_mask": anew}), anew)
             frames[truncated] = last
         self._truncated = truncated
         return Step(frames, rewards, terminated | ended, cut, at_once | idle, idle, idle)
@@ -280,14 +273,15 @@ class GymGames:
 
     def close(self) -> None:
         """Close the environments."""
-        release(self._own)
+        self._played = set()
         self._envs.close()
 
-    def _frames(self, observations: Any, infos: Any) -> Frames:
-        """Return frames [B, H, W], copied, of all games."""
+    def _frames(self, observations: Any, infos: Any, new: Any = ...) -> Frames:
+        """Return frames [B, H, W], copied, of all games; the ``new`` ones lose their masks."""
         infos = infos if isinstance(infos, dict) else {}
         self._fit.check_masks(infos)
         if self._allowed is not None:
+            self._allowed[new] = True  # where the infos say nothing
             given = infos.get(MASK, self._allowed)
             for game in np.flatnonzero(infos.get(f"_{MASK}", ~self._none())):
                 self._allowed[game] = self._fit.does.allowed(given[game])

@@ -216,14 +216,9 @@ class GameName(NamedTuple):
 
 def known_games() -> tuple[str, ...]:
     """Return the names of all games: those of `ENVIRONMENTS`, then those that ale-py plays."""
-    return (*ENVIRONMENTS, *_emulated())
-
-
-@cache
-def _emulated() -> list[str]:
     from ale_py import roms
 
-    return sorted(set(roms.get_all_rom_ids()) - OF_TWO)
+    return (*ENVIRONMENTS, *sorted(set(roms.get_all_rom_ids()) - OF_TWO))
 
 
 def is_known(game: str) -> bool:

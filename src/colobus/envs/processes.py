@@ -62,7 +62,7 @@ class Several(gymnasium.Env[Any, Any]):
         if self._envs is not None:
             return self._envs.reset()
         self._envs = SyncVectorEnv(self._made, copy=False)
-        check_apart("of a process", self._envs.envs, self)
+        self._played = check_apart("of a process", self._envs.envs)
         return self._envs.reset(seed=self._seeds)
 
     def _try(self, values: int, call: Callable[[], Any]) -> Any:

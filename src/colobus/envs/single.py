@@ -171,29 +171,25 @@ def playing(name: str) -> Iterator[None]:
         raise GameFailed(f"{name} raised at {place_of(error)}: {what}") from error
 
 
-_players: WeakValueDictionary[int, Any] = WeakValueDictionary()  # of environments, by their id
+_played: WeakValueDictionary[int, set[int]] = WeakValueDictionary()  # environments, by id
 _lock = threading.Lock()
 
 
-def check_apart(name: str, envs: Sequence[Any], player: object) -> None:
-    """Raise ColobusError if one environment or vector would be played as if it were several.
+def check_apart(name: str, envs: Sequence[Any]) -> set[int]:
+    """Return a mark that these environments are played, which lasts as long as it is kept.
 
-    Those that are not refused are the ``player``'s until `release`, or as long as it lives.
+    Raises:
+        ColobusError: if one environment or vector would be played as if it were several.
     """
+    own = {id(env.unwrapped) for env in envs}
     with _lock:
-        own = {id(env.unwrapped) for env in envs}
-        if len(own) < len(envs) or any(each in _players for each in own):
+        if len(own) < len(envs) or any(each in _played for each in own):
             raise ColobusError(
                 f"environment {name!r}: its function returns the same environment again; let it "
                 "make a new one with each call, such as lambda: gymnasium.make(...)"
             )
-        _players.update(dict.fromkeys(own, player))
-
-
-def release(envs: Sequence[Any]) -> None:
-    """Let others play these environments."""
-    for env in envs:
-        _players.pop(id(env.unwrapped), None)
+        _played.update(dict.fromkeys(own, own))
+    return own
 
 
 def parameters(name: str) -> frozenset[str]:
