@@ -157,20 +157,18 @@ class APPO(Algorithm):
     def heads(self, actions: int, width: int) -> dict[str, Head]:
         """Return the policy, which is nearly uniform at first, and the value."""
         atoms, gain = (1, 1.0) if self.values == "numbers" else (self.atoms, 0.1)
-        policy = Linear(width, actions, gain=0.01)
-        return {"policy": policy, "value": Linear(width, atoms, gain)}
+        return {"policy": Linear(width, actions, gain=0.01), "value": Linear(width, atoms, gain)}
 
     def start(self) -> AlgorithmState:
         """Return the initial learning rate, entropy weight and KL target.
 
         ``kl_target`` is what the learning rate follows; with a KL term, ``kl_coefficient`` is the
-        term's weight.
+        term's weight. A class that inherits from this one may have lines of `ends` besides.
         """
         state = {"learning_rate": self.lr, "entropy": self.entropy, "kl_target": self.kl}
         if self.kl_coeff:
             state["kl_coefficient"] = self.kl_coeff
-        own = {name: torch.tensor(value, dtype=torch.float64) for name, value in state.items()}
-        return own | super().start()  # lines of `ends` of a class that inherits from this one
+        return {n: torch.tensor(x, dtype=torch.float64) for n, x in state.items()} | super().start()
 
     @torch.no_grad()
     def prepare(

@@ -120,8 +120,7 @@ def estimated_kl(log_ratios: torch.Tensor) -> torch.Tensor:
 
 def approximate_kl(log_ratios: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return the mean of `estimated_kl`; -inf, which no mean counts, if all weights are 0."""
-    mean = mean_of(estimated_kl(log_ratios), weights)
-    return mean.masked_fill(~weights.any(), -math.inf)
+    return mean_of(estimated_kl(log_ratios), weights).masked_fill(~weights.any(), -math.inf)
 
 
 def exact_kl(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
