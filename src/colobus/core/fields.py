@@ -42,7 +42,7 @@ class Range(annotated_types.GroupedMetadata):
     def __str__(self) -> str:
         words = {"at least": self.low, "above": self.above, "at most": self.high}
         words["below"] = self.below
-        said = [f"{word} {_digits(limit, ',')}" for word, limit in words.items() if limit is not None]
+        said = [f"{word} {_digits(end, ',')}" for word, end in words.items() if end is not None]
         return " and ".join(said) or "any finite number"
 
 

@@ -152,10 +152,10 @@ def train(
     check_fields(devices, flag)
     if callable(env) or callable(what):
         raise ColobusError("env: is a function, must be a name; give it as make_env")
-    texts = {"name": name, "env": env}
-    for key, value in {"out": out, "resume": resume, "from_run": from_run, **texts}.items():
-        if not isinstance(value, str | None if key in texts else str | Path | None):
-            raise ColobusError(f"{key} {value!r}: must be a text{' or a path' * (key not in texts)}")
+    paths = {"out": out, "resume": resume, "from_run": from_run}
+    for key, value in {**paths, "name": name, "env": env}.items():
+        if not isinstance(value, str | Path | None if key in paths else str | None):
+            raise ColobusError(f"{key} {value!r}: must be a text{' or a path' * (key in paths)}")
     if not isinstance(cluster, Cluster | Hosts | None):
         raise ColobusError(f"cluster {cluster!r}: must be such as colobus.Cluster(address=...)")
     if make_env is not None and env is not None:
