@@ -169,6 +169,8 @@ def test_a_run_that_goes_on_knows_of_evaluations_that_ended_after_its_checkpoint
     evaluated(run, 40, 900.0, seed=1)  # by hand
     assert newest_of(run, None)[1].counters["evaluated"] == [10, 300.0, 1.0]
     evaluated(run, 40, 400.0, episodes_asked=50)
+    path = run / "eval" / "4000-dba3c-50-greedy-seed0.json"
+    path.rename(path.with_stem(f"{path.stem}-2"))  # beside that of one before the run went back
     assert newest_of(run, None)[1].counters["evaluated"] == [40, 400.0, 1.0]
     assert already_over(run, StopRule(until_evaluated=400.0)) == "evaluated score 400.00 of 400"
     assert best_evaluated(run, None) == [40, 400.0, 1.0]

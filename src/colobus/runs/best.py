@@ -126,7 +126,7 @@ def best_evaluated(run: Path, known: list[float] | None) -> list[float] | None:
         known: what its newest checkpoint says, which was written before later evaluations.
     """
     found = [known] if known else []
-    for one in read_evaluations([*(run / EVALUATIONS).glob("*-dba3c-*-greedy-seed0.json")]):
+    for one in read_evaluations([*(run / EVALUATIONS).glob("*-dba3c-*-greedy-seed0*.json")]):
         epoch, version = one.about.get("epoch"), one.about.get("version")
         whole = one.about.get("episodes_asked", one.games) == one.games
         if type(version) is int:
