@@ -80,7 +80,7 @@ class Experiment:
 
     @property
     def games_go_on(self) -> bool:
-        """Whether games may go on after a resume: one core would play all those of an actor."""
+        """Whether games may go on after a resume, in which one core plays all of an actor's."""
         return self.deterministic or self.shape.emulators == 1
 
 

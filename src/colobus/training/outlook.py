@@ -34,7 +34,7 @@ RECENT = 10.0
 """Seconds that rates are taken over."""
 
 FINENESS = 500
-"""Two points of the curve are about so large a part of the run's time apart, or further."""
+"""Points of the curve are at least about 1 / `FINENESS` of the time so far apart."""
 
 
 class Load(NamedTuple):
@@ -120,7 +120,7 @@ class Outlook:
         )
 
     def _draw(self, status: Status) -> None:
-        """Put the score on the curve, in the place of the newest point if that is near another."""
+        """Put the score on the curve, in place of the newest point if that is near another."""
         curve, seconds = self.curve, status.seconds
         while curve and curve[-1][0] > status.steps:  # what a resume or a restore went back over
             curve.pop()

@@ -369,7 +369,7 @@ def newest_of(folder: Path, check: Check | None) -> tuple[Path, Checkpoint, list
     Raises:
         ColobusError: if there is none; it says how to begin anew.
     """
-    from colobus.runs.best import best_evaluated  # a new run needs it not
+    from colobus.runs.best import best_evaluated  # no new run needs it
 
     check_listed(folder / CHECKPOINTS)
     if (folder / MODEL).is_file():
