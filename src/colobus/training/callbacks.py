@@ -103,9 +103,7 @@ class Pulse:
 
     write: Events
     every: float  # seconds (0: nothing is written), simulated ones in simulated time
-
-    def __post_init__(self) -> None:
-        self._due = -math.inf
+    _due: float = -math.inf
 
     def beat(self, roles: Sequence[RoleState]) -> None:
         """Write a line, if one is due."""

@@ -163,12 +163,10 @@ def train(
     if name and not slug(name):
         raise ColobusError(f"name {name!r}: must have a letter or a digit")
     if resume is not None:
-        if resume_or_start or not all(each is None for each in (what, out, env, from_run)):
+        if resume_or_start or name or not all(x is None for x in (what, out, env, from_run)):
             raise ColobusError(
                 "resume: the run has its own settings and folder; leave out the rest"
             )
-        if name:
-            raise ColobusError(f"name {name!r}: has an effect only in a new run")
         begun = _resumed(Path(resume), make_env, log)
     else:
         if name and out is not None and not isinstance(what, Experiment):
