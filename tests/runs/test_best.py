@@ -167,6 +167,7 @@ def test_a_run_that_goes_on_knows_of_evaluations_that_ended_after_its_checkpoint
     evaluated(run, 30, 900.0, games=40, episodes_asked=50)
     add(run, 40, [], evaluated=[10, 300.0, 1.0])
     evaluated(run, 40, 900.0, seed=1)  # by hand
+    evaluated(run, 40, 900.0, games=5, episodes_asked=5)
     assert newest_of(run, None)[1].counters["evaluated"] == [10, 300.0, 1.0]
     evaluated(run, 40, 400.0, episodes_asked=50)
     path = run / "eval" / "4000-dba3c-50-greedy-seed0.json"

@@ -128,7 +128,8 @@ def best_evaluated(run: Path, known: list[float] | None) -> list[float] | None:
     found = [known] if known else []
     for one in read_evaluations([*(run / EVALUATIONS).glob("*-dba3c-*-greedy-seed0*.json")]):
         epoch, version = one.about.get("epoch"), one.about.get("version")
-        whole = one.about.get("episodes_asked", one.games) == one.games
+        # with few games it was made by hand
+        whole = one.about.get("episodes_asked", one.games) == one.games >= ENOUGH
         if type(version) is int:
             with suppress(ColobusError):  # it was deleted
                 if read_about(file_of(run / CHECKPOINTS, version)).epoch == epoch:
