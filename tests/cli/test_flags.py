@@ -159,7 +159,7 @@ def test_arguments_in_python_too() -> None:
     with pytest.raises(colobus.ColobusError, match=said):
         colobus.train("catch", max_grad_norm=0.5)
     for given, said in (
-        ("save_dir", r"here it is out$"),
+        ("save_dir", r"here it is out \(the folder of the run\)$"),
         ("n_jobs", r"here it is cores$"),
         ("resume_or_strat", r"'resume_or_start'"),
     ):

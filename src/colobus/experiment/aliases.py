@@ -67,9 +67,9 @@ def hint(name: str, shown: Callable[[str], str], known: Collection[str]) -> str:
     note = re.sub(r"\{(\w+)\}", lambda own: shown(own[1]), found[1])
     if not names:
         return note
-    if not (fits or note):
+    if not fits:
         of_train = {shown(own) for own in ("out", "name", "resume", "cores", "seeds", "track")}
-        note = "of colobus train" if set(names) <= of_train else "with another algorithm"
+        note = "of colobus train" if set(names) <= of_train else note or "with another algorithm"
     listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     return f"here it is {listed}{f' ({note})' if note else ''}"
 
