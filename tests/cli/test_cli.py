@@ -39,7 +39,8 @@ from colobus.training.entry import train
 from colobus.training.words import already_over, stop_in_words
 from conftest import stand_in, tuned
 from helpers.launching import colobus, finish, printed, python, refused, start, told
-from helpers.made_runs import make_run
+from helpers.made_runs import make_run, rising
+from helpers.players import write_run
 
 
 @pytest.fixture
@@ -295,9 +296,9 @@ def test_a_file_in_a_run_is_not_the_run(tmp_path: Path) -> None:
 
 def test_a_path_may_have_bytes_that_are_no_text(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
-    run = make_run(folder / "run")
-    assert colobus("show", run)[0] == 0
-    assert colobus("report", folder, "--out", folder / "report.md")[0] == 0
+    write_run(folder / "run")
+    printed("show", folder / "run")
+    printed("report", make_run(folder / "made", rising(9)), "--out", folder / "report.md")
     assert (folder / "report.md").exists()
 
 
