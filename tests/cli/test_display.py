@@ -7,7 +7,6 @@ import itertools
 import json
 import re
 import sys
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -356,7 +355,7 @@ def test_points_of_a_long_run_are_further_from_one_another() -> None:
         assert shown.curve[-1] == (10 * second, float(second), 1.0)
     seconds = [second for _, second, _ in shown.curve]
     assert seconds[:200] == [float(second) for second in range(1, 201)]
-    assert all(0 < after - before <= after / 500 + 1 for before, after in pairwise(seconds))
+    assert all(0 < b - a <= b / 500 + 1 for a, b in itertools.pairwise(seconds))
     assert 2000 < len(seconds) < 3000
 
 

@@ -198,15 +198,15 @@ def test_nothing_was_refused_where_the_head_of_ray_is_gone(says: Say) -> None:
     training = EXAMPLE.read_text().partition("\ntraining() {")[2].partition("\n}\n")[0]
     script = f"run=run state=. batch=$$ address=$1; {training[training.index('colobus') :]}"
 
-    def code() -> str:
+    def code(address: str) -> str:
         words = ["/bin/bash", "-c", script, "job", address]
         subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         return Path("code").read_text().strip()
 
     with socket.create_server(("127.0.0.1", 0)) as head:
         address = f"127.0.0.1:{head.getsockname()[1]}"
-        assert code() == "2"
-    assert code() == "1"
+        assert code(address) == "2"
+    assert code(address) == "1"
 
 
 @pytest.mark.processes
