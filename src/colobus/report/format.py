@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 from colobus.evaluation.scores import plain
@@ -78,7 +79,7 @@ def as_markdown(title: str, blocks: Sequence[Block]) -> str:
     """Return the same without the pictures, and without headings of nothing else."""
     parts = [f"# {plain(title)}"]
     shown = [block for block in blocks if not isinstance(block, Figure)]
-    for block, after in zip(shown, [*shown[1:], Heading("")], strict=True):
+    for block, after in pairwise([*shown, Heading("")]):
         match block:
             case Heading(_, level) if isinstance(after, Heading) and after.level <= level:
                 pass
