@@ -238,16 +238,12 @@ def read_results(places: Sequence[Path], protocol: str = "") -> Results:
 def trainings(runs: Sequence[RunFolder], protocol: str) -> list[RunFolder]:
     """Return each training once: no copies, and an exported agent if it alone has a score."""
     scored = {run.path for run in runs if any(e.protocol == protocol for e in run.evaluations)}
-    number = {run.path: str(run.about.get("run") or run.path) for run in runs}
-    rank = {run.path: (run.path in scored, run.curve.newest.get("steps", 0)) for run in runs}
-    learned: dict[str, RunFolder] = {}
-    exported: dict[str, RunFolder] = {}
-    for run in sorted(runs[::-1], key=lambda run: rank[run.path]):
-        (learned if run.curve.rows else exported)[number[run.path]] = run
-    for key, run in learned.items():
-        if key in exported and rank[run.path] >= rank[exported[key].path]:
-            del exported[key]
-    return [run for run in runs if run in (*learned.values(), *exported.values())]
+    rank = {run: (run.path in scored, run.curve.newest.get("steps", -1)) for run in runs}
+    best: dict[tuple[str, bool], RunFolder] = {}  # (…, True): of those that learned
+    for run in sorted(runs[::-1], key=rank.__getitem__):
+        number = str(run.about.get("run") or run.path)
+        best |= {(number, learned): run for learned in {False, bool(run.curve.rows)}}
+    return [run for run in runs if run in best.values()]
 
 
 def titles(groups: Mapping[str, Sequence[RunFolder]]) -> dict[str, str]:
