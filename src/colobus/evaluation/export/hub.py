@@ -176,7 +176,7 @@ def _machine(config: Config) -> str:
     cores, memory = about.get("cores", "?"), about.get("memory_gib", "?")
     versions = [f"{k} {about[k]}" for k in ("colobus", "torch", "ale-py", "python") if k in about]
     machine = f"{about.get('processor', 'an unknown processor')}, {cores} cores, {memory} GiB"
-    gpu = about.get("gpu") or "a GPU" * ("cuda" in about.get("device", ""))
+    gpu = about.get("gpu") or "a GPU" * ("cuda" in str(about.get("device")))
     return ". ".join([f"{machine}, {gpu}" if gpu else machine, ", ".join(versions)]) + "."
 
 
