@@ -63,7 +63,7 @@ const kept = new Map(); // films by address, so that one that plays is not made 
 export function films(runs, colourOf) {
   const having = runs.filter((run) => run.films.length || run.together);
   show("films-part", having.length);
-  const signature = JSON.stringify(having.map((run) => [run.id, run.name, run.learning, run.films, run.together, colourOf(run)]));
+  const signature = JSON.stringify(having.map((run) => [run.id, run.name, run.learning, run.films.map((film, i) => [film, when(run, film, i)]), run.together, colourOf(run)]));
   if (byId("films").dataset.shown === signature) return;
   byId("films").dataset.shown = signature;
   const used = new Set();
@@ -89,12 +89,15 @@ function moving(run, name, used) {
   return kept.get(address);
 }
 
-function figure(run, film, place, used) {
+function when(run, film, place) {
   const last = run.learning ? "now" : "after";
   const share = film.steps / Math.max(run.newest.steps ?? run.films.at(-1).steps, 1);
   const early = share <= 0.1 ? "before" : share >= 0.25 && share <= 0.75 ? "half way" : "";
-  const when = place === run.films.length - 1 && share > 0.75 ? last : early;
-  return make("figure", {}, moving(run, film.name, used), make("figcaption", {}, make("b", {}, when), ` ${steps(film.steps)} steps`, score(run, film)));
+  return place === run.films.length - 1 && share > 0.75 ? last : early;
+}
+
+function figure(run, film, place, used) {
+  return make("figure", {}, moving(run, film.name, used), make("figcaption", {}, make("b", {}, when(run, film, place)), ` ${steps(film.steps)} steps`, score(run, film)));
 }
 
 function score(run, film) {
