@@ -167,7 +167,7 @@ def small_pictures(
     """Return small pictures over steps, three in a row.
 
     Args:
-        small: for each a title, the same groups, and the metric that is shown.
+        small: for each a title, its runs by group (all have the same groups), and the metric.
         height: of a row, in inches.
         legend: whether it says which group is which.
         dashed: runs whose lines are dashed.
