@@ -225,7 +225,6 @@ class Evaluation:
         settings, count = self.settings, len(self.games)
         if not self.games:
             return [f"{settings.game}: interrupted before the first game was over"]
-        cut = sum(game.truncated for game in self.games)
         own = self.protocol.episodes
         kind = "games, each from one start" if self.starts else "full games"
         instead = f" instead of {own}" if self.episodes != own or self.too_late else ""
@@ -245,7 +244,7 @@ class Evaluation:
         if self.starts:
             lines.append(summary_line(self.starts))
         if is_atari(settings.game):
-            lines.append(self._emulator_line(cut))
+            lines.append(self._emulator_line())
         if self.protocol.stuck is not None:
             pressed = sum(game.pressed for game in self.games)
             lines.append(
@@ -338,9 +337,9 @@ class Evaluation:
             f"{pair[1]:g}, is 100 %)"
         ]
 
-    def _emulator_line(self, cut: int) -> str:
+    def _emulator_line(self) -> str:
         """Return how the emulator was set, and how many games the frame limit cut off."""
-        settings = self.settings
+        settings, cut = self.settings, sum(game.truncated for game in self.games)
         noops = f"up to {self.most_noops}" if self.most_noops else "no"
         actions = "full" if settings.full_actions else "minimal"
         if "FIRE" in self.action_names:
