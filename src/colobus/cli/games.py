@@ -98,10 +98,6 @@ def list_runs(args: Sequence[str]) -> int:
         what = f" with all of the tags {flags.tags!r}" if flags.tags else ""
         printer.line(f"no run{what} in {', '.join(map(str, places))}")
         return 0
-
-    def number(value: float | None) -> str:
-        return DASH if value is None else plus_minus(value, None)
-
     columns = ("run", "tags", "game", "algorithm", "seed>", "steps>", "time>", "score>")
     table = tuple(
         (
@@ -112,8 +108,7 @@ def list_runs(args: Sequence[str]) -> int:
             str(DASH if row["seed"] is None else row["seed"]),
             f"{row['steps']:,}",
             clock(row["seconds"]),
-            number(row["score"]),
-            number(row["evaluated"]),
+            *(DASH if x is None else plus_minus(x, None) for x in (row["score"], row["evaluated"])),
             "learning" if row["learning"] else "",
         )
         for row in rows

@@ -279,10 +279,9 @@ def suite_table(suite: Suite, found: Sequence[GameSummary[LedgerLine]]) -> Table
     labels = {column.name: column.label for column in COLUMNS}
     rows = []
     for row in map(as_dict, found):
-        share = row["human_normalised"]
-        cells = [row["game"], plus_minus(row["score"], row["error"])]
-        cells.append(f"{row['frames'] / 1e6:,.2f} M")
-        cells.append("" if row["seconds"] is None else clock(row["seconds"]))
+        share, seconds, frames = row["human_normalised"], row["seconds"], row["frames"]
+        cells = [row["game"], plus_minus(row["score"], row["error"]), f"{frames / 1e6:,.2f} M"]
+        cells.append("" if seconds is None else clock(seconds))
         cells.append("" if share is None else f"{share:,.1f}")
         for rival in REFERENCES:
             score, passed = row["published"].get(rival), row["passed"].get(rival)

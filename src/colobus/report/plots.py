@@ -151,7 +151,6 @@ def score_picture(groups: Groups, game: str, dashed: Collection[Path] = ()) -> s
         for one, along in zip(axes, ("steps", "minutes"), strict=True):
             _draw_groups(one, groups, along, "score", dashed)
             one.set_xlabel(f"{along} of training")
-        axes[0].xaxis.set_major_formatter(steps_in_words)
         axes[0].set_ylabel("score, mean of 50 games")
         _legend(axes[0], len(groups))
         axes[0].set_title(game)
@@ -177,7 +176,6 @@ def small_pictures(
         for one, (title, groups, metric) in zip(axes, small, strict=False):
             _draw_groups(one, groups, "steps", metric, dashed)
             one.set_title(title)
-            one.xaxis.set_major_formatter(steps_in_words)
         for empty in axes[len(small) :]:
             empty.set_visible(False)
         if legend and len(small[0][1]) > 1:
@@ -199,7 +197,6 @@ def public_picture(groups: Groups, game: str, most_frames: int) -> str:
                 ends.append((last, points[last], curve.method.partition(": ")[2] or curve.method))
         _draw_groups(axes[0], groups, "frames", "score")
         _name_ends(axes[0], ends)
-        axes[0].xaxis.set_major_formatter(steps_in_words)
         axes[0].set_xlabel("frames of training")
         axes[0].set_ylabel("score")
         axes[0].set_title(game)
@@ -308,6 +305,8 @@ def _draw_groups(
     axes: Any, groups: Groups, along: str, metric: str, dashed: Collection[Path] = ()
 ) -> None:
     """Draw a line for each run, and the mean of each group; its place decides its colour."""
+    if along != "minutes":
+        axes.xaxis.set_major_formatter(steps_in_words)
     for number, (label, runs) in enumerate(groups.items()):
         colour = _colour(number)
         found = [(line, run) for run in runs if len((line := line_of(run, along, metric)).x) > 1]
