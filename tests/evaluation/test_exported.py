@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+from colobus import __version__
 from colobus.core.checkpoint import read_checkpoint, write_pair
 from colobus.core.errors import ColobusError
 from colobus.core.types import Version
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
-from colobus.evaluation.export.hub import export_folder, metadata_of, model_card, score_section
+from colobus.evaluation.export.hub import export_folder, metadata_of, model_card
 from colobus.evaluation.protocols import Evaluation, PlayedGame, find_protocol
 from colobus.runs.config import read_config
 from colobus.runs.exported import Weights, packed, unpacked
@@ -180,6 +181,13 @@ def test_the_score_of_the_card_is_that_of_the_folder(run: Path) -> None:
     assert "replay.mp4" not in card
 
 
+def of_scores(*scores: float) -> Evaluation:
+    games = tuple(PlayedGame(score, 10, False) for score in scores)
+    how = find_protocol("training"), BREAKOUT, ("NOOP",)
+    count = len(games)
+    return Evaluation(*how, "greedy", 0.0, 1, 500, None, Version(0, 1), 16, count, games)
+
+
 @pytest.mark.parametrize(
     ("game", "name", "more"),
     [
@@ -193,11 +201,7 @@ def test_the_score_of_the_card_is_that_of_the_folder(run: Path) -> None:
 def test_leaderboards_find_the_score_by_the_name_of_the_environment(
     game: str, name: str, more: list[str]
 ) -> None:
-    """Scores 1, 3 and 5: the deviation is sqrt(8 / 3), the error of the mean 2 / sqrt(3)."""
-    games = tuple(PlayedGame(score, 10, False) for score in (1.0, 3.0, 5.0))
-    how = find_protocol("training"), BREAKOUT, ("NOOP",)
-    evaluation = Evaluation(*how, "greedy", 0.0, 1, 500, None, Version(0, 1), 16, 3, games)
-    said = metadata(metadata_of(game, "dqn", evaluation) + "\n")
+    said = metadata(metadata_of(game, "dqn", of_scores(1.0, 3.0, 5.0)) + "\n")
     assert said["tags"] == [
         name, "deep-reinforcement-learning", "reinforcement-learning", "colobus", "dqn", *more
     ]  # fmt: skip
@@ -205,10 +209,83 @@ def test_leaderboards_find_the_score_by_the_name_of_the_environment(
     (result,) = found["results"]
     assert result["dataset"] == {"type": name, "name": name}
     assert result["metrics"][0]["value"] == "3.00 +/- 1.63"
-    text = score_section(evaluation)
-    assert "**3.00** ± 1.63 (standard deviation of the games) over 3 full games; 95 %" in text
-    assert "interval of the mean: 0.74 to 5.26" in text
-    assert "interval" not in score_section(replace(evaluation, games=games[:1]))
+
+
+def test_the_card_has_all_of_this(run: Path) -> None:
+    """Scores 1, 3 and 5: the deviation is sqrt(8 / 3), the error of the mean 2 / sqrt(3)."""
+    config, agent, evaluation = read_config(run), load(run), of_scores(1.0, 3.0, 5.0)
+    about = {"colobus": "0.1", "python": "3.12", "processor": "A_1", "cores": 8, "memory_gib": 15.5}
+    agent.checkpoint = agent.checkpoint._replace(steps=12_345, counters={"seconds": 90.0})
+    evaluation = replace(evaluation, episodes=4)
+    card = model_card(config._replace(about=about), agent, "float32", evaluation, film=True)
+    scores = "\n".join(evaluation.lines())
+    begin, _, rest = card.partition("## Settings\n")
+    assert begin == f"""{metadata_of("catch", "appo", evaluation)}
+
+# catch, learned by APPO
+
+This agent plays catch. It was trained for 12,345 steps (decisions) with Colobus 0.1, in 1.5 \
+minutes.
+
+[A film of the agent](replay.mp4)
+
+## Score
+
+Mean **3.00** ± 1.63 (standard deviation of the games) over 3 full games of 4 that were asked for; \
+95 % interval of the mean: 0.74 to 5.26. How they were played, and every score:
+
+```
+{scores}
+```
+
+## How to load it
+
+These commands need Colobus, the Python package `colobus`. FOLDER is this folder on your machine:
+
+```
+colobus eval FOLDER
+colobus record FOLDER --out film.mp4
+colobus play FOLDER
+```
+
+From Python:
+
+```python
+import colobus
+
+agent = colobus.load("FOLDER")
+env = agent.make_env()
+observation, info = env.reset(seed=1)
+action = agent.act(observation)
+```
+
+## Files
+
+| file | contents |
+|---|---|
+| `model.safetensors` | weights, as they were learned, float32; mean and deviation of the input |
+| `model.json` | steps, counters and checksums |
+| `config.json` | all settings of the run, and the machine it ran on |
+| `evaluation.json` | every game of the score above |
+| `replay.mp4` | the agent plays |
+
+"""
+    first, *rows = rest.strip("\n").split("\n\n")
+    assert first == (
+        f"Settings that differ from the defaults of Colobus {__version__}, and all of the game:"
+    )
+    head, rule, *settings, seed = rows[0].splitlines()
+    assert (head, rule) == ("| group | setting | value |", "|---|---|---|")
+    assert '| games | game | "catch" |' in settings
+    assert seed == f"| | seed | {config.experiment.seed} |"
+    trained_on = "A\\_1, 8 cores, 15.5 GiB. colobus 0.1, python 3.12."
+    assert rows[1:] == ["## Trained on", trained_on]
+    assert card.endswith(".\n")
+
+
+def test_a_card_of_one_game_has_no_interval(run: Path) -> None:
+    one = of_scores(1.0)
+    assert "interval" not in model_card(read_config(run), load(run), "float32", one, film=False)
 
 
 def test_without_an_evaluation_the_card_says_so(run: Path) -> None:
