@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import secrets
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,12 +40,6 @@ FILM = "replay.mp4"
 GROUPS = ("games", "network", "algorithm", "optimizer", "shape", "replay", "reuse", "stop")
 """Groups of settings that the card shows: those that decide what is learned."""
 
-WEIGHTS = {
-    "float32": "as they were learned, float32",
-    "int8": "rounded to 8 bits, with a scale for each unit or filter; the score is that of the "
-    "rounded weights",
-}
-
 
 def model_card(
     config: Config,
@@ -63,25 +57,32 @@ def model_card(
         evaluation: its scores; None if it was not evaluated.
         film: whether there is a film beside the card.
     """
-    game, algorithm = config.experiment.games.game, algorithm_name(config.experiment)
-    seconds = agent.checkpoint.counters.get("seconds")
-    minutes = "simulated minutes" if "time" in config.about else "minutes"
-    learned_in = f", in {seconds / 60:.1f} {minutes}" if isinstance(seconds, float) else ""
-    if began := config.about.get("from"):
-        learned_in += f", {plain(str(began))}"
-    parts = [
-        metadata_of(game, algorithm, evaluation),
-        f"# {plain(game)}, learned by {algorithm.upper()}",
-        f"This agent plays {plain(game)}. It was trained for {agent.checkpoint.steps:,} steps "
-        f"(decisions) with Colobus {plain(str(config.about.get('colobus', __version__)))}"
-        f"{learned_in}.",
-    ]
-    if film:
-        parts.append(f"[A film of the agent]({FILM})")
-    parts += ["## Score", score_section(evaluation), "## How to load it", _loading(config)]
-    parts += ["## Files", _files(weights, evaluation, film)]
-    parts += ["## Settings", _settings(config), "## Trained on", _machine(config)]
-    return "\n\n".join(parts) + "\n"
+    import jinja2
+
+    game, net = config.experiment.games.game, config.experiment.network
+    algorithm = algorithm_name(config.experiment)
+    named = (game, net.own_torso, net.own_heads, algorithm)
+    versions = [n for n in ("colobus", "torch", "ale-py", "python") if n in config.about]
+    card = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    card.filters["plain"] = lambda value: plain(str(value))
+    source = resources.files("colobus.evaluation.export").joinpath("card.md.jinja")
+    return card.from_string(source.read_text("utf-8")).render(
+        metadata=metadata_of(game, algorithm, evaluation),
+        game=game,
+        algorithm=algorithm.upper(),
+        steps=f"{agent.checkpoint.steps:,}",
+        seconds=agent.checkpoint.counters.get("seconds"),
+        about=config.about,
+        version=__version__,
+        versions=versions,
+        weights=weights,
+        evaluation=evaluation,
+        digits=digits_of(evaluation.standard_error) if evaluation else 0,
+        film=film,
+        own=any(map(is_function, named)),
+        settings=_settings(config),
+        seed=config.experiment.seed,
+    )
 
 
 def metadata_of(game: str, algorithm: str, evaluation: Evaluation | None) -> str:
@@ -109,75 +110,16 @@ def metadata_of(game: str, algorithm: str, evaluation: Evaluation | None) -> str
     return "\n".join(["---", *lines, "---"])
 
 
-def score_section(evaluation: Evaluation | None) -> str:
-    """Return what a card says of an evaluation: its scores, and how the games were played."""
-    if evaluation is None:
-        return "The exported agent was not evaluated. `colobus eval FOLDER` does it."
-    lines = "\n".join(evaluation.lines())
-    count, (low, high) = len(evaluation.games), evaluation.interval
-    asked = f" of {evaluation.episodes} that were asked for" if count < evaluation.episodes else ""
-    n = digits_of(evaluation.standard_error)
-    interval = (
-        f"; 95 % interval of the mean: {low:.{n}f} to {high:.{n}f}" if not math.isnan(low) else ""
-    )
-    return (
-        f"Mean **{evaluation.mean:.{n}f}** ± {evaluation.standard_deviation:.{n}f} (standard "
-        f"deviation of the games) over {count} full games{asked}{interval}. How they were played, "
-        f"and every score:\n\n```\n{lines}\n```"
-    )
-
-
-def _loading(config: Config) -> str:
-    net, game = config.experiment.network, config.experiment.games.game
-    named = (game, net.own_torso, net.own_heads, algorithm_name(config.experiment))
-    own = "\n\nIts environment, network or algorithm is code of the run's own; `--trust` runs it."
-    return (
-        "These commands need Colobus, the Python package `colobus`. FOLDER is this folder on your "
-        "machine:\n\n"
-        "```\ncolobus eval FOLDER\ncolobus record FOLDER --out film.mp4\n"
-        "colobus play FOLDER\n```\n\n"
-        "From Python:\n\n"
-        "```python\nimport colobus\n\n"
-        'agent = colobus.load("FOLDER")\n'
-        "env = agent.make_env()\n"
-        "observation, info = env.reset(seed=1)\n"
-        "action = agent.act(observation)\n```" + (own if any(map(is_function, named)) else "")
-    )
-
-
-def _files(weights: Weights, evaluation: Evaluation | None, film: bool) -> str:
-    rows = [
-        (MODEL, f"weights, {WEIGHTS[weights]}; mean and deviation of the input"),
-        ("model.json", "steps, counters and checksums"),
-        (CONFIG, "all settings of the run, and the machine it ran on"),
-    ]
-    rows += [(EVALUATION, "every game of the score above")] if evaluation else []
-    rows += [(FILM, "the agent plays")] if film else []
-    return "\n".join(["| file | contents |", "|---|---|", *(f"| `{a}` | {b} |" for a, b in rows)])
-
-
-def _settings(config: Config) -> str:
-    """Return the settings that differ from the defaults of the classes, and those of the game."""
+def _settings(config: Config) -> list[tuple[str, str, str]]:
+    """Return group, name and value of all settings of the game and of others than the default."""
     rows = []
     for group in GROUPS:
         part = getattr(config.experiment, group)
         for field in dataclasses.fields(part):
             value = getattr(part, field.name)
             if group == "games" or value != field.default:
-                rows.append(f"| {group} | {field.name} | {plain(json.dumps(value))} |")
-    rows.append(f"| | seed | {config.experiment.seed} |")
-    head = ["| group | setting | value |", "|---|---|---|"]
-    said = f"Settings that differ from the defaults of Colobus {__version__}, and all of the game:"
-    return "\n".join([f"{said}\n", *head, *rows])
-
-
-def _machine(config: Config) -> str:
-    about = {name: plain(str(value)) for name, value in config.about.items()}
-    cores, memory = about.get("cores", "?"), about.get("memory_gib", "?")
-    versions = [f"{k} {about[k]}" for k in ("colobus", "torch", "ale-py", "python") if k in about]
-    machine = f"{about.get('processor', 'an unknown processor')}, {cores} cores, {memory} GiB"
-    gpu = about.get("gpu") or "a GPU" * ("cuda" in str(about.get("device")))
-    return ". ".join([f"{machine}, {gpu}" if gpu else machine, ", ".join(versions)]) + "."
+                rows.append((group, field.name, json.dumps(value)))
+    return rows
 
 
 EVALUATING, FILMING = "playing games", "filming a game"
