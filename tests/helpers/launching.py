@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from colobus.cli import main as cli
@@ -101,6 +102,14 @@ def wait_until(holds: Callable[[], object], process: subprocess.Popen[str] | Non
             pytest.fail(f"it never came; stderr: {process.communicate()[1]}")
         assert time.monotonic() < until, "it never came"
         time.sleep(0.005)
+
+
+def is_gone(pid: int) -> bool:
+    """Say whether a process ended; one that nobody waits for stays a zombie."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def complete(run: Path) -> list[dict[str, Any]]:

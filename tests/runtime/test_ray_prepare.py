@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import ModuleType
 
-import psutil
 import pytest
 
 from colobus.core.errors import ColobusError
 from colobus.runtime.ray import INLINE, prepare
 from colobus.runtime.ray.own_cluster import END_SECONDS, end_writers, own_folder, writers
+from helpers.launching import is_gone, wait_until
 
 READ = (
     "RAY_ADDRESS",
@@ -149,6 +148,4 @@ def test_a_process_that_is_killed_leaves_neither_folder_nor_processes(killed: bo
         owner.kill()
     owner.communicate()
     assert owner.returncode == (-9 if killed else 0)
-    while Path(folder).exists():
-        time.sleep(0.05)
-    assert not psutil.pid_exists(int(number)) or psutil.Process(int(number)).status() == "zombie"
+    wait_until(lambda: not Path(folder).exists() and is_gone(int(number)))

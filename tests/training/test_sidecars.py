@@ -30,7 +30,7 @@ from colobus.training import sidecars as follow
 from colobus.training.run import train
 from colobus.training.sidecars import SidecarProcesses
 from conftest import catch
-from helpers.launching import colobus, finish, refused, start, wait_until
+from helpers.launching import colobus, finish, is_gone, refused, start, wait_until
 from helpers.players import add_checkpoint, write_run
 
 
@@ -41,14 +41,6 @@ def fail(result: object) -> None:
 def children() -> list[psutil.Process]:
     found: list[psutil.Process] = psutil.Process().children(recursive=True)
     return found
-
-
-def is_gone(pid: int) -> bool:
-    """Say whether a process ended; one that nobody waits for stays a zombie."""
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
 
 
 @pytest.mark.processes
