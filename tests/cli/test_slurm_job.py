@@ -203,10 +203,10 @@ def test_nothing_was_refused_where_the_head_of_ray_is_gone(says: Say) -> None:
         subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         return Path("code").read_text().strip()
 
-    with socket.create_server(("127.0.0.1", 0)) as head:
-        address = f"127.0.0.1:{head.getsockname()[1]}"
-        assert code(address) == "2"
-    assert code(address) == "1"
+    with socket.create_server(("127.0.0.1", 0)) as head, socket.socket() as gone:
+        gone.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
+        ports = [one.getsockname()[1] for one in (head, gone)]
+        assert [code(f"127.0.0.1:{port}") for port in ports] == ["2", "1"]
 
 
 @pytest.mark.processes
