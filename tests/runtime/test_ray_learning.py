@@ -8,14 +8,15 @@ import pytest
 
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
-from helpers.ray_runs import Begin
+from helpers.ray_runs import PATIENT, Begin
 
 pytestmark = pytest.mark.cluster
 
 
 def test_two_agents_learn_on_ray(begin: Begin) -> None:
     """The run has to end by its score."""
-    run = begin("catch-pair", "--policies", "separate", "--until-score", 0.85, "--steps", 400_000)
+    ends = ("--until-score", 0.85, "--steps", 400_000)
+    run = begin("catch-pair", "--policies", "separate", *ends, *PATIENT)
     code, out, log = run.end()
     assert code == 0, log
     summary = json.loads(out)

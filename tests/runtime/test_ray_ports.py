@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from helpers.ray_runs import IDLE, Begin, Run, listening, running
+from helpers.ray_runs import IDLE, PATIENT, Begin, Run, listening, running
 
 pytestmark = pytest.mark.cluster
 
@@ -51,7 +51,7 @@ def what_listens(run: Run) -> dict[str, list[set[tuple[str, int]]]]:
         ports, command = listening(process), running(process)
         kinds = [kind for kind, form in COMMANDS.items() if re.search(form, command)]
         kind = "the command" if process.pid == run.process.pid else (kinds or [command])[0]
-        if ports:
+        if ports and command:  # else it has just ended
             found.setdefault(kind, []).append(ports)
     return found
 
@@ -69,7 +69,7 @@ def answer(address: tuple[str, int]) -> str:
 
 
 def test_the_table_of_ports_is_what_really_listens(begin: Begin) -> None:
-    run = begin("dba3c-catch", *IDLE)
+    run = begin("dba3c-catch", *IDLE, *PATIENT)
     run.wait(lambda: run.version() > 0)
     run.look()
     found, table = what_listens(run), rows()
