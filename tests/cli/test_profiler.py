@@ -37,6 +37,7 @@ from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import short_pong
 from helpers.launching import colobus
+from helpers.ray_runs import PATIENT
 
 ACTOR = {"wait for room", "wait for parameters", "load parameters", "act", "emulate", "send"}
 LEARNER = {"wait for experience", "assemble", "learn", "prepare", "minibatch", "backward"}
@@ -267,7 +268,7 @@ RAY = {
 @pytest.mark.parametrize("words", RAY)
 def test_a_trace_of_ray_has_all_processes_on_one_axis(tmp_path: Path, words: str) -> None:
     trace = tmp_path / "trace.json"
-    more = ("--profile", trace, "--seconds", 24, "--on", "ray", "--cpus", 0.1, "--json")
+    more = ("--profile", trace, "--seconds", 24, "--on", "ray", "--cpus", 0.1, "--json", *PATIENT)
     for _ in range(3):  # on a slow machine not every stage begins and ends within a trace
         code, out, err = colobus("bench", *words.split(), *more)
         assert code == 0, err
