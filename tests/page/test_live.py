@@ -32,7 +32,7 @@ from colobus.envs.api import GameSettings
 from colobus.evaluation.start_states import read_starts
 from colobus.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
 from colobus.page.server import cookie_name
-from helpers.launching import printed, python, refused, start
+from helpers.launching import printed, python, refused, start, wait_until
 from helpers.made_runs import evaluate, make_run, rising
 from helpers.players import CATCH, Catcher, Scripted
 
@@ -49,7 +49,7 @@ def playing(game: LiveGame) -> Iterator[LiveGame]:
         yield game
     finally:
         game.close()
-    assert "game" not in {thread.name for thread in threading.enumerate()}
+    wait_until(lambda: "game" not in {thread.name for thread in threading.enumerate()})
 
 
 def pictures_of(game: LiveGame, count: int) -> list[tuple[Bytes, dict[str, Any]]]:

@@ -339,6 +339,7 @@ def listening(folder: Path) -> Iterator[int]:
     with listen(0) as at:
         port = at.getsockname()[1]
         page = PageServer(make_app(PageView(Runs([folder])), TOKEN, port))
+        page.config.timeout_graceful_shutdown = 30  # a second that was too short is told on stderr
         thread = threading.Thread(target=page.run, args=([at],))
         thread.start()
         try:

@@ -194,7 +194,7 @@ experiment = Experiment(
 )
 torch.set_num_threads(1)  # as `train` does
 start = begin(experiment)
-for _ in range(100):  # a thread that was joined may take a moment to leave /proc
+for _ in range(6000):  # a thread that was joined may take a moment to leave /proc
     if (bare := tasks()) == 1:
         break
     time.sleep(0.01)
@@ -207,6 +207,7 @@ while runtime.roles["learner-0"].clock.steps < 8:
     runtime.wait(0.01)
     runtime.check()
     most = max(most, tasks())
+most = max(most, tasks())  # also if eight rounds were over before the first look
 python = sorted(t.name for t in threading.enumerate())
 runtime.stop()
 print(bare, most, sorted(torch_threads.items()), python)

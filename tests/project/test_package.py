@@ -158,7 +158,7 @@ def test_the_installed_program_trains_evaluates_and_reports(home: Path) -> None:
         assert process.stdout is not None
         link = re.match(r"http://127\.0\.0\.1:(\d+)/\?(token=\S+)", process.stdout.readline())
         assert link
-        page = HTTPConnection("127.0.0.1", int(link[1]), timeout=30)
+        page = HTTPConnection("127.0.0.1", int(link[1]), timeout=120)
         for address, words in {"/": b"page.js", "/assets/page.js": b"", "/look": b"catch"}.items():
             page.request("GET", f"{address}?{link[2]}")
             answer = page.getresponse()
@@ -167,4 +167,4 @@ def test_the_installed_program_trains_evaluates_and_reports(home: Path) -> None:
             assert words in body
         page.close()
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=120) == 130
