@@ -33,9 +33,10 @@ def made(algorithm: APPO | DQN | PQN, seed: int) -> tuple[Network, Trajectory, B
     """Return a network whose values are far from 0, and a batch."""
     settings = NetworkSettings(torso="tiny", width=8, stack=3)
     net = make_net(settings, heads=lambda width: algorithm.heads(ACTIONS, width), seed=seed)
+    random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in net.heads.parameters():
-            parameter.mul_(20).add_(0.1 * torch.randn(parameter.shape))
+            parameter.mul_(20).add_(0.1 * torch.randn(parameter.shape, generator=random))
     sent = random_trajectory(np.random.default_rng(seed), games=GAMES, length=LENGTH)
     return net, sent, as_batch([sent])
 
