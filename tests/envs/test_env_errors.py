@@ -5,6 +5,7 @@ In the thread of an actor, and in processes, whose games are the same.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -385,16 +386,15 @@ def test_observations_outside_their_space_are_told_once() -> None:
 def test_errors_in_the_random_games_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in training: new games, up to five times."""
     monkeypatch.setattr(start, "PAUSES", (0.0,) * 5)
-    calls, lines = [0], list[str]()
+    lines = list[str]()
 
     def fails(at: Callable[[int], bool]) -> Any:
-        calls[0] = 0
+        calls = itertools.count(1)  # of two threads: no number is drawn twice, or by nobody
 
         def found() -> Any:
-            calls[0] += 1
-            if at(calls[0]):
+            if at(call := next(calls)):
                 raise ConnectionError("simulator lost")
-            return SEEN, float(calls[0] % 2), True, False, {}
+            return SEEN, float(call % 2), True, False, {}
 
         return lambda: Odd(step=found)
 
