@@ -262,6 +262,7 @@ def test_weights_and_biases_holds_settings_and_metrics(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB__SERVICE_WAIT", "300")  # seconds; 30 are its own
     for name in ("exit", "excepthook"):  # wandb replaces them in this process
         monkeypatch.setattr(sys, name, getattr(sys, name))
     run("track_wandb")
