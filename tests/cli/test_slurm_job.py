@@ -200,7 +200,7 @@ def test_nothing_was_refused_where_the_head_of_ray_is_gone(says: Say) -> None:
 
     def code(address: str) -> str:
         words = ["/bin/bash", "-c", script, "job", address]
-        subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.run(words, check=True, capture_output=True)
         return Path("code").read_text().strip()
 
     with socket.create_server(("127.0.0.1", 0)) as head, socket.socket() as gone:

@@ -220,7 +220,9 @@ def test_the_card_has_all_of_this(run: Path) -> None:
     card = model_card(config._replace(about=about), agent, "float32", evaluation, film=True)
     scores = "\n".join(evaluation.lines())
     begin, _, rest = card.partition("## Settings\n")
-    assert begin == f"""{metadata_of("catch", "appo", evaluation)}
+    assert (
+        begin
+        == f"""{metadata_of("catch", "appo", evaluation)}
 
 # catch, learned by APPO
 
@@ -270,6 +272,7 @@ action = agent.act(observation)
 | `replay.mp4` | the agent plays |
 
 """
+    )
     first, *rows = rest.strip("\n").split("\n\n")
     assert first == (
         f"Settings that differ from the defaults of Colobus {__version__}, and all of the game:"

@@ -240,9 +240,10 @@ def trainings(runs: Sequence[RunFolder], protocol: str) -> list[RunFolder]:
     scored = {run.path for run in runs if any(e.protocol == protocol for e in run.evaluations)}
     rank = {run: (run.path in scored, run.curve.newest.get("steps", -1)) for run in runs}
     best: dict[tuple[str, bool], RunFolder] = {}  # (…, True): of those that learned
-    for run in sorted(runs[::-1], key=rank.__getitem__):
+    for run in sorted(runs, key=rank.__getitem__, reverse=True):
         number = str(run.about.get("run") or run.path)
-        best |= {(number, learned): run for learned in {False, bool(run.curve.rows)}}
+        for learned in {False, bool(run.curve.rows)}:
+            best.setdefault((number, learned), run)
     return [run for run in runs if run in best.values()]
 
 

@@ -288,8 +288,8 @@ def find_files(source: str | Path) -> tuple[Path, Path | None]:
         return path, path / MODEL
     if path.suffix != TENSORS:
         if os.path.isfile(path):
-            above = next((f", {each}" for each in path.parents if is_run(each)), "")
-            raise ColobusError(f"{str(path)!r} is a file; name the run's folder{above}")
+            own = next((f", {above}" for above in path.parents if is_run(above)), "")
+            raise ColobusError(f"{str(path)!r} is a file; name the run's folder{own}")
         return path, None
     above = Path(os.path.normpath(path.parent / ".."))  # also of a file's name alone
     return (path.parent if path.name == MODEL else above), path
