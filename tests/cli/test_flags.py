@@ -161,14 +161,14 @@ def test_arguments_in_python_too() -> None:
     for given, said in (
         ("save_dir", r"here it is out \(the folder of the run\)$"),
         ("n_jobs", r"here it is cores$"),
-        ("resume_or_strat", r"'resume_or_start'"),
+        ("resume_or_strat", r"nearest known: resume_or_start, "),
     ):
         with pytest.raises(colobus.ColobusError, match=said):
             colobus.train("catch", **{given: "x"})  # type: ignore[arg-type]
 
 
 def test_a_command_without_a_flag_says_whose_it_is() -> None:
-    assert "here it is --out (of colobus train)\n" in refused("show", "pong", "--exp-name", "x")
+    assert "here it is --out (of colobus train); see" in refused("show", "pong", "--exp-name", "x")
 
 
 def test_given_numbers_and_limits_are_not_rounded() -> None:

@@ -421,7 +421,7 @@ def test_an_interrupt_ends_the_random_games_with_their_step(
             super().set()
             released.set()
 
-    def interrupted(*_: Any) -> Any:
+    def interrupted(*_: Any, **__: Any) -> Any:
         assert begun.wait(60)
         raise KeyboardInterrupt
 
@@ -432,9 +432,9 @@ def test_an_interrupt_ends_the_random_games_with_their_step(
         return step(0, SEEN)
 
     monkeypatch.setattr(start, "Event", Stop)
-    monkeypatch.setattr(start, "_precision", interrupted)
+    monkeypatch.setattr(start, "faster_precision", interrupted)
     game = name_of(lambda: Odd(step=found))
-    experiment = make_experiment(GameSettings(game=game), stack=1)
+    experiment = make_experiment(GameSettings(game=game), stack=1, precision="auto")
     with pytest.raises(KeyboardInterrupt):
         start.begin(experiment)
     assert len(calls) <= experiment.shape.topology.players * experiment.shape.games

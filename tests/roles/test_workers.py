@@ -373,5 +373,5 @@ def test_the_pulse_of_a_resumed_run_has_the_time_of_the_run(
     experiment = replace(base, tracker=replace(base.tracker, pulse_seconds=1.0))
     start = stand_in(SimpleNamespace(counters={"seconds": 100.0}, steps=500))
     plan = Plan(*[stand_in(None)] * 9)._replace(experiment=experiment, folder=tmp_path, start=start)
-    Run(plan._replace(began=now[0] - 7.0), Launcher())._pulse.beat([])
+    Run(plan._replace(began=now[0] - 7.0), Launcher()).pulse.beat([])
     assert read_lines(tmp_path / "pulse.jsonl") == [{"seconds": 107.0, "roles": {}}]

@@ -174,7 +174,7 @@ def test_an_agent_plays_in_the_environment_that_it_was_given(tmp_path: Path) -> 
     ],
 )
 def test_which_functions_a_run_may_go_on_with(game: str, own: str, may_be: bool) -> None:
-    assert entry._may_be(game, own) == may_be
+    assert entry.may_be(game, own) == may_be
 
 
 class Counted(gym_toys.Walk):

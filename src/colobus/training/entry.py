@@ -262,7 +262,7 @@ def _resumed(folder: Path, make_env: MakeEnv | None, log: Callable[[str], None])
     config = read_config(folder, given=() if make_env is None else ("game",))
     if make_env is not None:
         game, own = config.experiment.games.game, name_of(make_env)
-        if not _may_be(game, own):
+        if not may_be(game, own):
             raise ColobusError(
                 f"make_env: is {own}, and {folder} is a run of {game}; leave it out, or begin "
                 "another run"
@@ -272,7 +272,7 @@ def _resumed(folder: Path, make_env: MakeEnv | None, log: Callable[[str], None])
     return _Begun(config.name, config.experiment, folder=folder, config=config)
 
 
-def _may_be(game: str, own: str) -> bool:
+def may_be(game: str, own: str) -> bool:
     """Return whether a function that is called ``own`` now can be the environment of a run.
 
     In a script, or without a name, it may have been called otherwise when the run began.

@@ -190,7 +190,7 @@ class Run:
         self._good_enough = threading.Event()  # an evaluation has reached its goal
         self._alarms = Alarms(self.experiment.tracker, self.log)
         began = min(plan.began, now())  # simulated time begins at 0
-        self._pulse = Pulse(plan.events(began, PULSE), self.experiment.tracker.pulse_seconds)
+        self.pulse = Pulse(plan.events(began, PULSE), self.experiment.tracker.pulse_seconds)
         self._busy = BusyCores()
 
     def watch_over(self, graph: RoleGraph, runtime: Runtime, resumed: bool) -> Result:
@@ -270,11 +270,11 @@ class Run:
                 self._look(tracker, saver, runtime)
                 self._shrink(graph, runtime)
             states = runtime.states()
-            self._pulse.beat(states)
+            self.pulse.beat(states)
             self._show(states)
             if line := sidecars.dead():
                 self.log(line)
-        self._pulse.beat(runtime.states())  # a short run has had none
+        self.pulse.beat(runtime.states())  # a short run has had none
         runtime.check()
 
     def _hear(self, news: dict[str, Any], tracker: Tracker) -> None:
