@@ -311,7 +311,7 @@ def test_an_exported_agent_is_not_followed(tmp_path: Path) -> None:
 def test_a_suite_has_its_settings_from_a_preset(tmp_path: Path) -> None:
     err = refused("suite", "catch", "--steps", "100", "--protocol", "training", "--out", tmp_path)
     assert "--torso pooled" in err
-    assert err.endswith("(in a suite by another --preset)\n")
+    assert err.endswith("(a suite's settings are those of --preset)\n")
 
 
 def test_every_setting_is_a_flag_with_help() -> None:

@@ -97,7 +97,7 @@ class Suite:
             try:
                 check(experiment)
             except ColobusError as error:
-                raise ColobusError(f"{error} (in a suite by another --preset)") from None
+                raise ColobusError(f"{error} (a suite's settings are those of --preset)") from None
             protocol.settings(experiment.games)
             if not is_run(folder):
                 continue
