@@ -39,6 +39,7 @@ def by_hand(net: Network, hidden: torch.Tensor, name: str, agent: int) -> torch.
     return hidden @ named[f"{own}.weight"].t() + named[f"{own}.bias"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recurrent", ["none", "lstm"])
 def test_every_row_is_played_and_learned_by_the_heads_of_its_agent(recurrent: str) -> None:
     net, algorithm = net_of_two(recurrent), APPO(sequence=3, minibatch=6)

@@ -112,6 +112,7 @@ def slow(case: Case, logits: Array, values: Array, algorithm: APPO) -> dict[str,
     return terms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [ALGORITHM, TARGET_POLICY], ids=["plain", "target policy"])
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("seed", range(5))

@@ -23,6 +23,7 @@ from helpers.stacking import stack_at
 ALGORITHM = PQN(gamma=0.9, lam=0.7, reward_clip="none", minibatch=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_targets_are_the_papers_lambda_returns_of_the_current_network(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -45,6 +45,7 @@ def test_every_flag_that_is_given_exists(known: set[str]) -> None:
     assert wrong == set()
 
 
+@pytest.mark.slow
 def test_old_names_of_flags_are_on_the_page_of_results(known: set[str]) -> None:
     docs = BENCHMARKS.parent / "docs"
     told = " ".join((docs / "results.md").read_text(encoding="utf-8").split())

@@ -294,6 +294,7 @@ def test_a_file_in_a_run_is_not_the_run(tmp_path: Path) -> None:
     assert refused("eval", tmp_path / "README.md").endswith("name the run's folder\n")
 
 
+@pytest.mark.slow
 def test_a_path_may_have_bytes_that_are_no_text(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     write_run(folder / "run")
@@ -655,6 +656,7 @@ def test_processes_are_spread_over_hosts_that_are_only_named() -> None:
     }
 
 
+@pytest.mark.slow
 def test_show_scales_with_the_workers() -> None:
     shown = told("show", "dba3c-pong", "--workers", 3, "--actors", 2)
     assert shown["roles"] == {

@@ -133,6 +133,7 @@ def test_record_takes_a_checkpoint_and_films_into_its_run(folder: Path) -> None:
     assert film.read_bytes()[:4] == b"GIF8"
 
 
+@pytest.mark.slow
 def test_what_is_no_agent_is_one_line(folder: Path) -> None:
     older, aside = folder / OLDER, folder.with_name(f".{folder.name}-1")
     aside.mkdir()

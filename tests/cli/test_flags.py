@@ -110,6 +110,7 @@ def test_help_and_version_are_words_too(tmp_path: Path, monkeypatch: pytest.Monk
     assert "to evaluate this run: " in refused("run-1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "steps"),
     [
@@ -128,6 +129,7 @@ def test_whole_numbers_as_people_write_them(given: str, steps: int) -> None:
 NO_NUMBERS = "1.5 1e-3 0.0001k 1,5 1,0000 nan inf 1e999999999999 2MM k x"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["", *NO_NUMBERS.split()])
 def test_no_whole_number_is_one_line(given: str) -> None:
     for words in ("train catch --steps", "eval x --episodes", "show catch --games"):

@@ -20,6 +20,7 @@ def in_a_line(said: str) -> str:
     return " ".join(said.replace("│", " ").split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", ["--help", "--help-all"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fits_the_terminal_and_no_default_is_none(
@@ -34,6 +35,7 @@ def test_help_fits_the_terminal_and_no_default_is_none(
         assert empty not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["train", "show", "bench"])
 def test_help_names_the_preset_of_its_defaults(command: str) -> None:
     for words, name, other in (([], "pong", "breakout"), (["dqn-breakout"], "dqn-breakout", "")):

@@ -54,6 +54,7 @@ def test_an_error_in_a_callback_ends_it_and_not_the_run(tmp_path: Path) -> None:
     assert lines.count(said) == 1
 
 
+@pytest.mark.slow
 def test_a_callback_may_end_the_run(tmp_path: Path) -> None:
     def watch(status: Status, _: Sequence[RoleState]) -> None:
         if status.version > 1:

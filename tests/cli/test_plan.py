@@ -135,6 +135,7 @@ def test_threads_that_share_a_core_and_slow_links_are_what_bounds(file: Path) ->
     assert bounds["learners' rounds"] == pytest.approx(8 * 72 / (0.021 + servers * wire), rel=0.01)
 
 
+@pytest.mark.slow
 def test_what_stays_on_a_host_crosses_no_link(file: Path) -> None:
     words = ("--costs", file, "--no-changes", "--link", "100kB", "--workers", 4)
     found = planned(*words, "--nodes", 1)
@@ -158,6 +159,7 @@ def test_servers_that_bound_a_run_are_not_faster_simulated(tmp_path: Path, flags
     assert 0.8 < found["steps"][0] / found["bounds"]["servers' steps"] < 1.02  # of a short time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "bound"),
     [
@@ -212,6 +214,7 @@ def test_costs_lie_on_a_line_between_and_beyond_the_sizes() -> None:
     assert found["changes"] == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

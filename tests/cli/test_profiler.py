@@ -189,6 +189,7 @@ def test_own_seconds_leave_out_what_is_inside() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_tracer_ends_with_its_run(tmp_path: Path) -> None:
     """It waits for a process that never comes, or for ten minutes, until it is closed."""
     for count, seconds in ((2, 3.0), (1, 600.0)):

@@ -64,6 +64,7 @@ def test_the_words_of_the_training_are_kept_and_no_others() -> None:
     assert subprocess.run(shown, capture_output=True, text=True).stdout == "a b/it's\n"
 
 
+@pytest.mark.slow
 def test_each_job_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         printed("slurm", "catch")
@@ -89,6 +90,7 @@ def test_each_job_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert ' catch --lr 0.001 --trust "$@"' in Path("runs/lr-high-1.sh").read_text()
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_with_the_run_in_its_folder_as_a_training_would() -> None:
     write_run(Path("old"))  # of Catch
     name = read_config(Path("old")).name

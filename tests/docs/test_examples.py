@@ -72,6 +72,7 @@ def test_the_first_agent_learns_and_is_filmed(run: Run) -> None:
     assert Path("runs/catch-1/film.gif").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_settings_and_a_run_that_goes_on(run: Run) -> None:
     said = run("settings_and_resume")
     assert "entropy weight 0.01\n" in said
@@ -215,6 +216,7 @@ def test_a_sweep_by_optuna(sweep: Callable[..., Any]) -> None:
     assert study.best_trial.intermediate_values
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_hopeless_trial_is_pruned_by_the_callback(sweep: Callable[..., Any]) -> None:
     changes = {

@@ -78,6 +78,7 @@ def test_equals_the_vector_environment(
         assert counts["truncated"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colour", [False, True])
 def test_a_frame_shrunk_by_maximum_keeps_the_brightest_of_four_pixels(colour: bool) -> None:
     large = GameSettings(game="beam_rider", size=84, colour=colour)

@@ -144,6 +144,7 @@ def by_hand(
     return given_to_game, pressed
 
 
+@pytest.mark.slow
 @given(st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_equals_a_loop_over_single_games(limit: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -65,6 +65,7 @@ def test_an_mp4_shows_every_second_frame_of_the_emulator(tmp_path: Path) -> None
         assert np.quantile(error, 0.98) < 40  # halved colour resolution smears edges
 
 
+@pytest.mark.slow
 def test_a_gif_has_the_exact_colours(tmp_path: Path) -> None:
     film = record(Scripted(BREAKOUT), tmp_path / "a.gif", seconds=2.0)
     shown, score, _ = filmed_by_hand(BREAKOUT, 120)
@@ -128,6 +129,7 @@ def test_the_stuck_guard_plays_in_a_film(tmp_path: Path) -> None:
     assert film.seconds < 30
 
 
+@pytest.mark.slow
 def test_the_seed_and_the_policy_decide_the_film(tmp_path: Path) -> None:
     agent = make_agent(BREAKOUT)
     films = [record(agent, tmp_path / f"{i}.gif", 1.5, seed) for i, seed in enumerate((1, 1, 2))]

@@ -44,6 +44,7 @@ def text_of(name: str) -> str:
     return (ZOO / name).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_agent_is_small_and_its_card_has_its_score(name: str) -> None:
     folder = place_of(Path(f"zoo:{name}"))

@@ -16,6 +16,7 @@ from conftest import heads_of, make_net, random_trajectory
 from helpers.stacking import stack_at
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1),
     depth=st.integers(1, 5),

@@ -65,6 +65,7 @@ def pictures_of(game: LiveGame, count: int) -> list[tuple[Bytes, dict[str, Any]]
     return found
 
 
+@pytest.mark.slow
 def test_the_pictures_are_those_of_the_game_at_its_own_speed() -> None:
     agent = Scripted(PONG)
     began = time.monotonic()
@@ -84,6 +85,7 @@ def test_the_pictures_are_those_of_the_game_at_its_own_speed() -> None:
     assert {facts["games"] for _, facts in seen} == {1}
 
 
+@pytest.mark.slow
 def test_games_follow_one_another_and_their_scores_are_told() -> None:
     with playing(LiveGame(Catcher())) as game:
         newest = 0
@@ -110,6 +112,7 @@ def test_a_person_takes_over_and_hands_back() -> None:
         assert len(agent.done) > before  # the agent has seen every step
 
 
+@pytest.mark.slow
 def test_what_a_person_plays_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colobus.evaluation.start_states.GAP", (1, 1))
     path = tmp_path / "mine.starts"
@@ -148,6 +151,7 @@ def wait_for(game: LiveGame, holds: Any) -> None:
     pytest.fail("it never came")
 
 
+@pytest.mark.slow
 def test_the_game_waits_while_nobody_looks() -> None:
     agent = Scripted(CATCH)
     with playing(LiveGame(agent)) as game:
@@ -209,6 +213,7 @@ def next_picture(page: TestClient, after: int) -> Any:
     return next(answer for answer in answers if answer.status_code != 204)
 
 
+@pytest.mark.slow
 def test_a_picture_comes_with_its_facts() -> None:
     with playing(LiveGame(Catcher())) as game:
         page = client(game)

@@ -109,6 +109,7 @@ def test_nothing_can_be_changed(folder: Path, method: str) -> None:
         assert client(folder).request(method, address).status_code == 405
 
 
+@pytest.mark.slow
 def test_every_answer_forbids_other_sites_and_scripts(folder: Path) -> None:
     with listening(folder) as port:
         page = HTTPConnection(HOST, port, timeout=60)
@@ -372,6 +373,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", OTHERS.values(), ids=OTHERS)
 def test_many_open_connections_shut_nobody_out(
     folder: Path, said: bytes, capfd: pytest.CaptureFixture[str]
@@ -387,6 +389,7 @@ def test_many_open_connections_shut_nobody_out(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [*OTHERS.values()][:3], ids=[*OTHERS][:3])
 def test_who_asks_for_nothing_is_closed(
     folder: Path, said: bytes, monkeypatch: pytest.MonkeyPatch

@@ -127,6 +127,7 @@ def test_an_earlier_checkpoint_that_was_evaluated_is_told(tmp_path: Path) -> Non
     assert "different numbers of steps" not in about  # both learned from 9,000
 
 
+@pytest.mark.slow
 def test_a_run_that_learned_on_after_its_best_checkpoint_learned_for_longer(tmp_path: Path) -> None:
     for name, rows in (("a", 4), ("b", 9)):
         evaluate(make_run(tmp_path / name, rising(rows), seed=ord(name)), 4000, [1.0, 3.0])
@@ -225,6 +226,7 @@ def test_the_peak_of_a_run_of_which_not_all_lines_are_read(tmp_path: Path) -> No
     assert (peak, minutes) == ("9.00", "3.0")
 
 
+@pytest.mark.slow
 def test_peaks_and_what_was_passed_are_told_in_minutes(tmp_path: Path) -> None:
     """A row each two seconds; 20 points a row in Breakout, where a human has 30.5, DQN 401.2."""
     for seed, top in ((1, 30), (2, 21)):
@@ -365,6 +367,7 @@ def test_names_of_public_curves_do_not_lie_on_one_another() -> None:
     assert best.method in {name for _, _, name in found}
 
 
+@pytest.mark.slow
 def test_where_the_time_went_is_that_of_the_newest_line(tmp_path: Path) -> None:
     make_run(tmp_path / "old", rising(5))  # as of version 0.1, which wrote no shares
     run = make_run(tmp_path / "new", rising(5, time_actor_emulate=0.1), seed=2)
@@ -558,6 +561,7 @@ def test_games_without_an_emulator_are_played_alike_whatever_its_settings(tmp_pa
     assert "not played alike" not in report(read_results([tmp_path]))
 
 
+@pytest.mark.slow
 def test_runs_of_unequal_numbers_of_games_are_told(tmp_path: Path) -> None:
     for seed, games in ((1, 50), (2, 13)):
         evaluate(make_run(tmp_path / f"{seed}", rising(5), seed=seed), 5_000, [1.0] * games)

@@ -104,6 +104,7 @@ def test_a_look_is_at_what_plays_and_draws_no_random_numbers() -> None:
     assert all(part.training for part in net.modules())  # who learns still drops units
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", [catch(4_000), distributed_catch(30)])
 def test_a_run_that_is_looked_into_learns_the_same(experiment: Any, tmp_path: Path) -> None:
     experiment = replace(experiment, deterministic=True)

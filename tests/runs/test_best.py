@@ -259,6 +259,7 @@ class Turning(gym_toys.Walk):
         return seen, worth * reward, *rest
 
 
+@pytest.mark.slow
 def test_a_run_that_collapses_keeps_and_serves_the_best_agent(tmp_path: Path) -> None:
     Turning.games = 0
     often: dict[str, Any] = {"checkpoint_seconds": 0.1, "keep_checkpoints": 1}

@@ -56,6 +56,7 @@ def test_two_roles_cannot_have_one_name() -> None:
         graph.add("a", "server", "main", Worker, "a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "experiment", [catch(1000), short_pong(1, servers=3)], ids=["catch", "pong"]
 )

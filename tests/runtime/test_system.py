@@ -75,6 +75,7 @@ def used(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_calls_that_windows_lacks_are_used_behind_checks_only() -> None:
     files = {path: used(path) for path in sorted(SOURCE.rglob("*.py"))}
     assert {str(path.relative_to(SOURCE)): names for path, names in files.items() if names} == (

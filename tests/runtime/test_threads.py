@@ -62,6 +62,7 @@ def fail_until(count: int) -> Callable[[Role], None]:
     return work
 
 
+@pytest.mark.slow
 def test_a_role_that_raises_is_restarted_and_named() -> None:
     place, lines = ended(Restartable, "actor-7", fail_until(RESTARTS))
     place.check()
@@ -84,6 +85,7 @@ def test_an_environment_that_raises_is_named() -> None:
     assert line.endswith(": OSError broken 0; restarted (1 of 5)")
 
 
+@pytest.mark.slow
 def test_a_role_that_raises_too_often_ends_the_run() -> None:
     place, _ = ended(Restartable, "actor-7", fail_until(RESTARTS + 1))
     with pytest.raises(RoleFailed, match=r"^actor-7 failed 6 times at .*: OSError: broken 5$"):

@@ -237,6 +237,7 @@ def test_what_the_name_of_a_game_implies_is_told(monkeypatch: pytest.MonkeyPatch
     ]
 
 
+@pytest.mark.slow
 def test_a_run_tells_what_begins_and_how_it_went_unless_told_not_to(tmp_path: Path) -> None:
     lines: list[str] = []
     result = colobus.train("catch", tmp_path / "run", steps=3000, log=lines.append)
@@ -288,6 +289,7 @@ def test_each_callback_hears_of_everything_in_order(tmp_path: Path) -> None:
     assert len(checkpoints) == len(set(checkpoints))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["on_update", "on_episode", "on_checkpoint"])
 def test_a_callback_ends_the_run_and_everything_is_saved(tmp_path: Path, name: str) -> None:
     calls = []

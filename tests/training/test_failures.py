@@ -333,6 +333,7 @@ LATE = 0.3
 """Seconds that a rollout takes longer."""
 
 
+@pytest.mark.slow
 def test_an_actor_in_the_middle_of_a_rollout_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,6 +350,7 @@ def test_an_actor_in_the_middle_of_a_rollout_is_waited_for(
     assert result.steps >= 3_000
 
 
+@pytest.mark.slow
 def test_those_that_do_not_come_back_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +382,7 @@ def test_those_that_do_not_come_back_are_named(
             thread.join(60)
 
 
+@pytest.mark.slow
 def test_an_actor_whose_games_cannot_be_saved_once_loses_no_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

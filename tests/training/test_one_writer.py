@@ -67,6 +67,7 @@ def test_what_was_written_before_a_run_began_is_deleted_but_never_a_checkpoint(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "learned", "shared"]
 
 
+@pytest.mark.slow
 def test_what_a_process_writes_while_the_folder_is_cleaned_is_deleted_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,6 +190,7 @@ def watch(place: Threads) -> None:
         place.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ring", [False, True], ids=["threads", "ring"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_learner_that_fails_is_named_and_the_other_ends(ring: bool, rank: int) -> None:
@@ -342,6 +343,7 @@ def learned_by_hand(
     return flats[0].values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learners", [2, 3])
 @pytest.mark.parametrize("normalise", [True, False])
 def test_learners_on_threads_are_one_program_bit_for_bit(learners: int, normalise: bool) -> None:

@@ -274,6 +274,7 @@ def test_settings_are_compared_within_a_version_only(tmp_path: Path) -> None:
     check_of(changed._replace(about=config.about | {"colobus": "0.0.1"}))(checkpoint)
 
 
+@pytest.mark.slow
 def test_a_score_alone_is_no_budget_for_a_share(tmp_path: Path) -> None:
     """Schedules would fall back to the steps of the run: its learning rate would jump up."""
     run = tmp_path / "run"

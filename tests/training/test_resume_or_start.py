@@ -89,6 +89,7 @@ def test_a_folder_with_nothing_to_go_on_from_is_set_aside_and_the_run_begins(
     assert 1_000 <= complete(run)[-1]["steps"] < 2_000
 
 
+@pytest.mark.slow
 def test_the_same_command_begins_and_goes_on(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()  # empty, as a job may make it
@@ -167,6 +168,7 @@ def test_a_run_does_not_go_on_in_the_environment_of_another_function(
         colobus.train(make_env=stroll, steps=1_000, **again)
 
 
+@pytest.mark.slow
 def test_a_run_that_began_with_other_weights_is_another_run(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +273,7 @@ def test_from_python_with_and_without_a_folder(
         colobus.train("dba3c-catch", "runs/catch-1", resume_or_start=True, **QUIET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["catch", "dba3c-catch", "gorila-catch"])
 def test_the_first_checkpoint_is_that_of_the_first_versions(tmp_path: Path, name: str) -> None:
     seen: list[int] = []

@@ -174,6 +174,7 @@ def test_a_setting_without_effect_is_no_reason_to_refuse() -> None:
     assert told("show", "impact-catch", *words)["settings"]["reuse"]["buffer_batches"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_cannot_be_is_one_line(words: str, tmp_path: Path) -> None:
     out = tmp_path / "run"

@@ -128,6 +128,7 @@ def test_the_last_save_is_the_newest_version_and_not_the_first_again() -> None:
     assert scene.lines == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "saved"),
     [((4, 3, 4), [[12, 12, 12]]), ((2, 0, 0), [])],
@@ -166,6 +167,7 @@ def test_asynchronous_servers_may_differ_at_the_end() -> None:
     assert scene.tracker.saved[0][-1] is True
 
 
+@pytest.mark.slow
 def test_parameters_that_are_not_finite_are_not_saved() -> None:
     scene = Scene()
     for server in scene.servers:
@@ -325,6 +327,7 @@ def test_a_damaged_buffer_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert any("goes on with new games" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_an_asynchronous_run_saves_its_servers_versions_and_goes_on(tmp_path: Path) -> None:
     base = distributed_catch(1, workers=3, asynchronous=True)
     experiment = replace(base, deterministic=False, stop=StopRule(steps=5000))

@@ -107,6 +107,7 @@ def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
     return made
 
 
+@pytest.mark.slow
 def test_a_run_and_its_resumption_are_one_tracked_run(client: Client) -> None:
     """Settings once, metrics at their steps, every film once, and the same run again."""
     name: Any = client.__name__
@@ -162,6 +163,7 @@ def test_evaluations_have_the_name_that_they_have_in_tensorboard(client: Client)
     assert "charts/evaluated" not in values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["init", "log"])
 def test_a_tracker_that_fails_costs_one_line(client: Client, broken: str) -> None:
     client.broken = broken
@@ -184,6 +186,7 @@ def test_stdout_stays_json(client: Client, capsys: pytest.CaptureFixture[str]) -
     assert f"--resume run --steps {2 * client.lines[-1][0]} --track {client.__name__}" in said.err
 
 
+@pytest.mark.slow
 def test_a_tracker_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in CLIENTS:
         monkeypatch.setitem(sys.modules, name, None)

@@ -116,6 +116,7 @@ def test_without_a_name_all_settings_are_those_of_the_run(source: Path, tmp_path
     assert read_config(again.folder).experiment.network == theirs.experiment.network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [{"values": "quantiles"}, {"limit": 5.0}])
 def test_heads_whose_outputs_mean_something_else_are_new(
     tmp_path: Path, other: dict[str, Any]
@@ -163,6 +164,7 @@ def test_exported_folders_and_single_checkpoints(
             assert torch.allclose(of(run)[name], values, rtol=0.0, atol=close)
 
 
+@pytest.mark.slow
 def test_atari_actions_of_the_same_number_may_be_others(tmp_path: Path) -> None:
     """Demon Attack has the actions of Pong, Qbert as many others, Breakout fewer."""
     small: dict[str, Any] = {"steps": 1, "actors": 1} | QUIET
@@ -178,6 +180,7 @@ def test_atari_actions_of_the_same_number_may_be_others(tmp_path: Path) -> None:
         assert read_config(run).experiment.games.size == 42
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gorila-catch", "iqn-catch", "dba3c-catch", "pqn-catch"])
 def test_any_algorithm_begins_with_the_weights_of_its_own(tmp_path: Path, name: str) -> None:
     more = QUIET | {"steps": 5_000}

@@ -53,6 +53,7 @@ def assert_full_steps(world: World, quorum: Admission, begun: int = 0) -> None:
 seeds = st.integers(0, 2**32 - 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     seed=seeds, servers=st.integers(2, 4), workers=st.integers(1, 4), again=st.booleans(),
