@@ -182,7 +182,7 @@ def summed(shares: Mapping[str, Sequence[float]], missing: str) -> tuple[str, ..
 
 
 def five(results: Results, kinds: Mapping[str, str] = NOW) -> Table:
-    """Return the table about games that nothing was tuned on."""
+    """Return the table about games that nothing was tuned on, of seed 1, else of all seeds."""
     rows, shares = [], []
     for game in (*UNTUNED, "qbert"):
         own = of(results, kinds, TEN if game == "qbert" else OTHERS, game)

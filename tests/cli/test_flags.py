@@ -165,8 +165,9 @@ def test_arguments_in_python_too() -> None:
         ("n_jobs", r"here it is cores$"),
         ("resume_or_strat", r"nearest known: resume_or_start, "),
     ):
+        wrong: dict[str, Any] = {given: "x"}
         with pytest.raises(colobus.ColobusError, match=said):
-            colobus.train("catch", **{given: "x"})  # type: ignore[arg-type]
+            colobus.train("catch", **wrong)
 
 
 def test_a_command_without_a_flag_says_whose_it_is() -> None:

@@ -377,20 +377,27 @@ def test_a_run_passes_that_on(tmp_path: Path) -> None:
     assert any(line.startswith("the evaluator has nothing to show: ") for line in lines)
 
 
-def test_a_run_says_once_that_checkpoints_are_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Unlucky(SidecarProcesses):
+def telling(*news: dict[str, Any]) -> type[SidecarProcesses]:
+    """Return sidecars that tell this at the start of a run, and do nothing else."""
+
+    class Telling(SidecarProcesses):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             self.heard = args[2]
 
         def __enter__(self) -> SidecarProcesses:
-            for number in (1, 2):
-                self.heard({"kind": "passed over", "why": f"checkpoint {number} is torn"})
-            return super().__enter__()
+            for each in news:
+                self.heard(each)
+            return self
 
-    monkeypatch.setattr("colobus.training.run.SidecarProcesses", Unlucky)
+    return Telling
+
+
+def test_a_run_says_once_that_checkpoints_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torn = [{"kind": "passed over", "why": f"checkpoint {number} is torn"} for number in (1, 2)]
+    monkeypatch.setattr("colobus.training.run.SidecarProcesses", telling(*torn))
     lines: list[str] = []
     train(catch(500), tmp_path / "run", log=lines.append)
     said = [line for line in lines if "torn" in line]
@@ -413,20 +420,13 @@ def experiment(stop: StopRule, **beside: Any) -> Experiment:
 def test_a_goal_that_all_games_reach_ends_the_run_while_the_tracker_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mean: float, games: int, over: bool
 ) -> None:
-    class Told(SidecarProcesses):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            self.heard = args[2]
-
-        def __enter__(self) -> SidecarProcesses:
-            about = {"kind": "evaluation", "steps": 10, "version": 1}
-            self.heard(about | {"mean": mean, "games": games, "asked": 50})
-            return self
+    news = {"kind": "evaluation", "steps": 10, "version": 1}
+    news |= {"mean": mean, "games": games, "asked": 50}
 
     def lost(*_: object) -> None:
         raise Lost("the tracker is away")
 
-    monkeypatch.setattr("colobus.training.run.SidecarProcesses", Told)
+    monkeypatch.setattr("colobus.training.run.SidecarProcesses", telling(news))
     monkeypatch.setattr("colobus.roles.tracker.Tracker.evaluated", lost)
     steps = 10**9 if over else 500
     wanted = experiment(StopRule(steps=steps, until_evaluated=5.0), evaluator=True)
