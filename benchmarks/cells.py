@@ -43,6 +43,9 @@ UNTUNED = ("battle_zone", "double_dunk", "name_this_game", "phoenix")
 ALL_CORES = "--cores all --advantage vtrace"
 GPU = f"--device cuda {ALL_CORES}"
 
+EARLY = (5, 10, 20, 40)
+"""Minutes of an hour after which its newest checkpoint plays, too."""
+
 STICKY = ("--sticky", "0.25", "--no-life-loss-ends", "--noop-max", "0")
 
 Measure = Callable[[Cell, Path, Path], dict[str, Any]]
@@ -107,7 +110,7 @@ def table() -> Iterator[Plan]:
     yield Plan("breakout-time", "breakout", (1,), timed.time_to_score, asked)
 
     yield from course("budget-games", SIX[::-1], (6,), 10)
-    yield from course("hour-games", SIX[::-1], (1,), 60)
+    yield from course("hour-games", SIX[::-1], (1,), 60, early=EARLY)
     yield from course("sticky-games", SIX[::-1], (1,), 10, protocol="sticky", flags=STICKY)
     yield from course("untuned-games", UNTUNED, (1,), 10)
     yield from on_gpu()

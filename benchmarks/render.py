@@ -51,6 +51,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "limits": speed.limits,
     "peers-speed": speed.peers_speed,
     "peers-time": speed.peers_time,
+    "beside": speed.beside,
     "gpu": partial(presets.figures, name="gpu"),
 }
 """The tables, by the name that stands in the marks of a page."""
@@ -64,7 +65,7 @@ pong              | steps to Pong                          | 1 | Pong: steps to 
 breakout          | Breakout after 60 minutes              | 1 | Breakout after an hour, before
 means             | 10 minutes                             | 1 | Six games, 10 minutes, human = 1
 means-before      | 60 minutes                             | 1 | Six games, an hour, before
-untuned-games-before | median                              | 2 | Games not tuned on, before
+untuned-games     | median                                 | 2 | Games not tuned on, human = 1
 limits            | Pong, the recipe                       | 3 | Pong: share of the machine's limit
 pong              | peak memory of a whole run (RSS), MB   | 1 | Memory of a whole run, MB
 peers-time        | Colobus, median of 5 seeds              | 1 | Pong: minutes to 18 in training

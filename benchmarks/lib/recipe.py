@@ -131,7 +131,7 @@ def act_with(cell: Cell, _scratch: Path, log: Path) -> dict[str, Any]:
 def play_after(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
     """Train a game for so long, then play full games with the last checkpoint.
 
-    And, if asked, with the last one of the first minutes.
+    And, if asked, with the last ones of its first minutes.
     """
     asked, run, early = cell.asked, scratch / "run", cell.asked["early"]
     length = ["--minutes", f"{asked['minutes']:g}", "--steps", "1000000000"]
@@ -150,8 +150,11 @@ def play_after(cell: Cell, scratch: Path, log: Path) -> dict[str, Any]:
         **timed.megabytes(outcome),
     }
     if early is not None:
-        path, at = within(60 * early, metrics, checkpoints)
-        result["early"] = {**at, **mean_of_games(cell, path, log, f"minute-{early:g}-")}
+        result["early"] = {}
+        for minutes in early:
+            path, at = within(60 * minutes, metrics, checkpoints)
+            found = mean_of_games(cell, path, log, f"minute-{minutes:g}-")
+            result["early"][f"{minutes:g}"] = {**at, **found}
     return result
 
 

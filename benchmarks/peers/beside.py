@@ -5,10 +5,10 @@
 
 Let nothing else run on the machine meanwhile. Each has its own recipe and seed 1, and keeps its
 network after some minutes (`MARKS`). Then each kept network plays 50 full games by protocol
-``noop`` in one program: ours. A peer's network is Nature's with pixels / 255, which ours has too,
-so its weights are put into a checkpoint of ours; they play as their algorithm does (a policy
-sampled, values with epsilon). Seconds are those since the start of our command, and of a peer since
-its first step. Every network that played is a line in results/beside.jsonl.
+``noop`` in one program: ours. A peer's network is Nature's, with pixels / 255 or standardised ones,
+which ours has too, so its weights are put into a checkpoint of ours; they play as their algorithm
+does (a policy sampled, values with epsilon). Seconds are those since the start of our command, and
+of a peer since its first step. Every network that played is a line in results/beside.jsonl.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from benchmarks.lib.recipe import within
 from benchmarks.lib.timed import read_metrics, train_words
 from benchmarks.peers.counting import MARKS
 from benchmarks.peers.matches import PEERS, Peer, run_theirs
+from benchmarks.run import now
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
 from colobus.core.checkpoint import Checkpoint, list_checkpoints
@@ -41,9 +42,8 @@ from colobus.experiment.settings import Experiment
 from colobus.nets.network import NetworkSettings
 from colobus.runtime.system import describe_machine
 
-SB3 = {peer.name: peer for peer in PEERS if peer.name == "sb3-ppo"}
-SB3["sb3-dqn"] = replace(SB3["sb3-ppo"], name="sb3-dqn", words=("--algorithm", "dqn"))
-"""Those whose networks can be put into ours."""
+OTHERS = {peer.name: peer for peer in PEERS}
+OTHERS["sb3-dqn"] = replace(OTHERS["sb3-ppo"], name="sb3-dqn", words=("--algorithm", "dqn"))
 
 OURS = "colobus"
 
@@ -62,18 +62,19 @@ def main(args: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("game")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--only", action="append", choices=[OURS, *SB3])
+    parser.add_argument("--only", action="append", choices=[OURS, *OTHERS])
     flags = parser.parse_args(args)
-    for name in flags.only or [OURS, *SB3]:
+    for name in flags.only or [OURS, *OTHERS]:
         with tempfile.TemporaryDirectory() as scratch:
-            learn = ours if name == OURS else partial(theirs, SB3[name])
+            learn = ours if name == OURS else partial(theirs, OTHERS[name])
             about, kept = learn(flags.game, 60 * flags.minutes, Path(scratch))
             for seconds, steps, agent in kept:
                 found = evaluate(agent, "noop", GAMES)
                 line = {"system": name, "game": flags.game, "seconds": seconds, "steps": steps}
                 line |= {"mean": found.mean, "standard_error": found.standard_error}
                 line |= {"policy": found.policy, "scores": found.scores, "protocol": "noop"}
-                Ledger(BOOK).append({**line, **about, "machine": describe_machine()})
+                line |= {**about, "time": now(), "machine": describe_machine()}
+                Ledger(BOOK).append(line)
                 print(f"{name} {flags.game}: {seconds:.0f} s, {steps:,} steps: {found.mean:.1f}")
 
 
@@ -104,10 +105,11 @@ def theirs(
 
 
 def network_of(weights: dict[str, np.ndarray[Any, Any]], game: str) -> Agent:
-    """Return an agent of ours with Nature's network for pixels / 255.
+    """Return an agent of ours with Nature's network.
 
     Args:
-        weights: by the names of our layers, with a policy and a value, or with action values.
+        weights: by the names of our layers, with a policy and a value, or with action values, and
+            mean and deviation of each pixel; without them pixels are divided by 255.
         game: that it plays.
     """
     values = "heads.q.weight" in weights
@@ -119,9 +121,10 @@ def network_of(weights: dict[str, np.ndarray[Any, Any]], game: str) -> Agent:
         ),
         algorithm=DQN(epsilon_end=0.01) if values else APPO(),
     )
-    tensors = {f"parameter/{name}": torch.from_numpy(value) for name, value in weights.items()}
-    tensors["input/mean"] = torch.zeros(84, 84)
-    tensors["input/deviation"] = torch.full((84, 84), 255.0)
+    tensors = {"input/mean": torch.zeros(84, 84), "input/deviation": torch.full((84, 84), 255.0)}
+    for name, value in weights.items():
+        own = name if name in tensors else f"parameter/{name}"
+        tensors[own] = torch.from_numpy(value).float()
     return Agent(experiment, Checkpoint(Version(0, 1), 0, tensors, {}), actions)
 
 

@@ -15,20 +15,58 @@ float32.
 
 By default Sample Factory counts emulator frames; `--summaries_use_frameskip=False` makes it count
 agent decisions. They are counted by the learner, when it has used them.
+
+With ``--keep`` the network is kept now and then under the names that its layers have in ours, with
+the mean and the deviation of each pixel: those of the checkpoint that it saved last, which is at
+most `SAVED` seconds old.
 """
 
 from __future__ import annotations
 
 import os
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import numpy
+import torch
 from counting import Counts, parser, report
+from sample_factory.algo.learning.learner import Learner
 from sample_factory.algo.runners.runner import AlgoObserver
 from sample_factory.algo.utils.misc import ExperimentStatus
 from sample_factory.train import make_runner
 from sf_examples.atari.atari_utils import ATARI_ENVS
 from sf_examples.atari.train_atari import parse_atari_args, register_atari_components
+
+SAVED = 15
+"""Seconds between two of its checkpoints."""
+
+LAYERS = {
+    "encoder.encoders.obs.enc.conv_head.0": "torso.convolutions.0",
+    "encoder.encoders.obs.enc.conv_head.2": "torso.convolutions.1",
+    "encoder.encoders.obs.enc.conv_head.4": "torso.convolutions.2",
+    "encoder.encoders.obs.enc.mlp_layers.0": "torso.hidden",
+    "action_parameterization.distribution_linear": "heads.policy",
+    "critic_linear": "heads.value",
+}
+"""The names of its layers, and what ours are called."""
+
+PIXELS = "obs_normalizer.running_mean_std.running_mean_std.obs"
+"""Moments of each pixel divided by 255, for each frame of a stack; they are all but equal."""
+
+
+def keep(checkpoint: str, place: Path) -> None:
+    """Write the network of a checkpoint of its own."""
+    state = torch.load(checkpoint, map_location="cpu", weights_only=False)["model"]
+    kept = {
+        f"{ours}.{kind}": state[f"{own}.{kind}"].numpy()
+        for own, ours in LAYERS.items()
+        for kind in ("weight", "bias")
+    }
+    mean, variance = (state[f"{PIXELS}.running_{moment}"].mean(0) for moment in ("mean", "var"))
+    kept["input/mean"] = (255 * mean).numpy()
+    kept["input/deviation"] = (255 * (variance + 1e-5).sqrt()).numpy()
+    numpy.savez(place, **kept)
 
 
 class Watch(AlgoObserver):
@@ -41,7 +79,11 @@ class Watch(AlgoObserver):
         # The runner hears of an iteration's end before it hears of its steps, so the count is
         # that of the iteration before: each count is late by one, the rate is the same.
         ended = [x for each in runner.policy_avg_stats.get("reward", []) for x in each]
-        if self._counts.see(sum(runner.env_steps.values()), ended):
+        steps = sum(runner.env_steps.values())
+        saved = Learner.get_checkpoints(Learner.checkpoint_dir(runner.cfg, 0))
+        if saved and (place := self._counts.place_to_keep(steps)):
+            keep(saved[-1], place)
+        if self._counts.see(steps, ended):
             runner.cfg.train_for_env_steps = 0
 
 
@@ -62,6 +104,7 @@ def settings(game: str) -> list[str]:
         "--num_envs_per_worker=8",
         "--worker_num_splits=2",
         "--train_for_env_steps=100000000",
+        f"--save_every_sec={SAVED}",
         "--rollout=32",
         "--normalize_input=True",
         "--normalize_returns=True",
@@ -75,7 +118,7 @@ def main() -> None:
     chosen = parser(__doc__).parse_args()
     register_atari_components()
     cfg, runner = make_runner(parse_atari_args(settings(chosen.game)))
-    counts = Counts(chosen.seconds, chosen.score)
+    counts = Counts(chosen.seconds, chosen.score, keep=chosen.keep)
     runner.register_observer(Watch(counts))
     status = runner.init()
     if status == ExperimentStatus.SUCCESS:

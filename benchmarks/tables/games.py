@@ -76,9 +76,12 @@ a rate that does not know its budget, and eight games for each actor."""
 
 
 def of(results: Results, kinds: Mapping[str, str], what: str, game: str) -> list[Found]:
-    """Return what was found with each seed; an hour's first ten minutes count as a run of ten."""
+    """Return what was found with each seed.
+
+    Before a run knew its budget, an hour's first ten minutes were a run of ten.
+    """
     found = results.seeds(kinds[what], game)
-    if what == TEN:
+    if what == TEN and kinds is BEFORE:
         hours = [one.line for one in results.seeds(kinds[HOUR], game)]
         early = [x | {"result": x["result"] | x["result"].get("early", {})} for x in hours]
         found[:0] = [Found(line) for line in early if "early" in line["result"]]

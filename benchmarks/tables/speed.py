@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from benchmarks.lib.ledger import RESULTS, Ledger, Line, Results
-from benchmarks.lib.table import Row, Table, listed, machine, markdown, origin
+from benchmarks.lib.table import MISSING, Row, Table, listed, machine, markdown, origin, score_of
+from benchmarks.peers.counting import MARKS
 from benchmarks.peers.matches import OURS, SCORE
 
 NAMES = {
@@ -17,6 +18,17 @@ NAMES = {
     "sample-factory-appo": "Sample Factory APPO",
     "tianshou-ppo": "Tianshou PPO",
 }
+
+PLAYED = ("space_invaders", "beam_rider")
+"""Games on which networks of ours and of others play by one protocol."""
+
+PLAYERS = {
+    OURS: "Colobus",
+    "sb3-dqn": "Stable-Baselines3 DQN",
+    "sb3-ppo": NAMES["sb3-ppo"],
+    "sample-factory-appo": NAMES["sample-factory-appo"],
+}
+"""Those systems, and how they are called."""
 
 
 def runs(peer: str, mode: str) -> list[Line]:
@@ -102,6 +114,49 @@ def peers_time(_results: Results) -> Table:
     every = [("Colobus", line) for line in ours] + others
     how = [f"{name}: `{line['theirs']['command']}`; {where(line)}" for name, line in every]
     head = ("", "minutes to 18", "steps until then", "after 60 minutes: mean, steps")
+    return Table(head, rows, measured=how)
+
+
+def played(results: Results, game: str) -> dict[tuple[str, str], list[Line]]:
+    """Return every network of a game that played, by system and command, the earliest first."""
+    found: dict[tuple[str, str], list[Line]] = {}
+    lines = [x for x in Ledger(RESULTS / "beside.jsonl").lines() if x["game"] == game]
+    for one in results.seeds("hour-games", game):
+        about = one.line["result"]
+        for at in (*about["early"].values(), about):
+            given = {"command": about["command"], "machine": one.line["machine"]}
+            given |= {"system": OURS, "time": one.line["time"], "mean": at["score"]}
+            lines.append(at | given)
+    for line in lines:
+        found.setdefault((line["system"], line["command"]), []).append(line)
+    return {which: sorted(own, key=lambda line: line["seconds"]) for which, own in found.items()}
+
+
+def beside(results: Results) -> Table:
+    """Return the table of what networks of ours and of others score after some minutes.
+
+    The last column is how much sooner one of ours has the score of another's last network. Ours
+    play after few of their minutes only, so it is the least that it can be.
+    """
+    rows, how = [], []
+    for game in PLAYED:
+        found = played(results, game)
+        ours = [line for (system, _), own in found.items() if system == OURS for line in own]
+        seen = {system for system, _ in found}
+        for system in [name for name in PLAYERS if name not in seen]:
+            rows.append(Row((game, PLAYERS[system], MISSING, *[""] * len(MARKS))))
+        for (system, command), own in found.items():
+            near = {min(MARKS, key=lambda mark: abs(mark - x["seconds"])): x for x in own}
+            cells = [game, PLAYERS[system]]
+            for mark in MARKS:
+                told = "mean", "standard_error"
+                cells.append(score_of(*(near[mark][x] for x in told)) if mark in near else "")
+            last = own[-1]
+            until = [x["seconds"] for x in ours if x["mean"] >= last["mean"]]
+            sooner = f"**{last['seconds'] / min(until):.1f}**" if until else "never"
+            rows.append(Row((*cells, "" if system == OURS else sooner)))
+            how.append(f"{game}, {PLAYERS[system]}: `{command}`; {where(last)}")
+    head = ("game", "", *(f"{mark // 60} min" for mark in MARKS), "Colobus sooner")
     return Table(head, rows, measured=how)
 
 

@@ -51,11 +51,11 @@ def test_an_early_checkpoint_is_evaluated_too(
         return process.Outcome(0, "", "", 0.0, 13.0, 10**6)
 
     monkeypatch.setattr(timed, "train", train)
-    more: dict[str, Any] = {"protocol": "training", "early": 0.2}
+    more: dict[str, Any] = {"protocol": "training", "early": (0.2,)}
     (plan,) = cells.course("default-games", ("catch",), (1,), 0.25, **more)
     cell = Cell(plan.what, 1, cells.settings(plan), plan.measure, plan.preset)
     result = cell.measure(cell, tmp_path, tmp_path)
-    early = result["early"]
+    early = result["early"]["0.2"]
     assert (early["steps"], early["seconds"]) == (500, 11.0)
     assert (result["steps"], result["seconds"]) == (1000, 13.0)
     assert -1.0 <= early["score"] <= 1.0

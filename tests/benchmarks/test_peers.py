@@ -132,8 +132,12 @@ def test_a_run_of_ours_like_a_peer_can_be(own: Any) -> None:
     assert (PEERS / own.script).is_file()
 
 
-@pytest.mark.parametrize("head", ["policy", "q"])
-def test_a_network_of_a_peer_plays_in_ours_as_its_own_layers_do(head: str) -> None:
+@pytest.mark.parametrize(
+    ("head", "standardised"), [("policy", False), ("policy", True), ("q", False)]
+)
+def test_a_network_of_a_peer_plays_in_ours_as_its_own_layers_do(
+    head: str, standardised: bool
+) -> None:
     random = np.random.default_rng(1)
     sizes = {
         "torso.convolutions.0": (32, 4, 8, 8),
@@ -151,6 +155,11 @@ def test_a_network_of_a_peer_plays_in_ours_as_its_own_layers_do(head: str) -> No
     seen = random.integers(0, 256, (5, 4, 84, 84), dtype=np.uint8)
     w = {name: torch.from_numpy(value) for name, value in weights.items()}
     x = torch.from_numpy(seen) / 255  # as NatureCNN of Stable-Baselines3 goes
+    if standardised:  # as the normaliser of Sample Factory goes
+        mean, variance = torch.rand(2, 84, 84, generator=torch.Generator().manual_seed(1))
+        weights["input/mean"] = (255 * mean).numpy()
+        weights["input/deviation"] = (255 * variance.sqrt()).numpy()
+        x = ((x - mean) / variance.sqrt()).clamp(-5, 5)
     for layer, stride in enumerate((4, 2, 1)):
         name = f"torso.convolutions.{layer}"
         x = functional.conv2d(x, w[f"{name}.weight"], w[f"{name}.bias"], stride).relu()
