@@ -143,8 +143,8 @@ def beside(results: Results) -> Table:
         found = played(results, game)
         ours = [line for (system, _), own in found.items() if system == OURS for line in own]
         seen = {system for system, _ in found}
-        for system in [name for name in PLAYERS if name not in seen]:
-            rows.append(Row((game, PLAYERS[system], MISSING, *[""] * len(MARKS))))
+        absent = [name for system, name in PLAYERS.items() if system not in seen]
+        rows += [Row((game, name, MISSING, *[""] * len(MARKS))) for name in absent]
         for (system, command), own in found.items():
             near = {min(MARKS, key=lambda mark: abs(mark - x["seconds"])): x for x in own}
             cells = [game, PLAYERS[system]]
