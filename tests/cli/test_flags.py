@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +51,31 @@ def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("pong --learning-rate 1e-3", "here it is --lr;"),
-        ("pong --learning_rate=1e-3", "here it is --lr;"),
-        ("pong --num-envs 8", "here it is --games and --actors (each of so many actors plays so"),
-        ("--env-id Pong-v5", "the game is named first, such as pong"),
-        ("--preset vector", "the preset is named first, such as: vector --env Acrobot-v1"),
-        ("dqn-pong --clip-coef 0.1", "here it is --clip (with another algorithm);"),
-        ("pong --n-steps 9", "(of a rollout; n-step returns have --n, with A3C, DQN and IQN)"),
-        ("pong --anneal-lr", "here it is --lr-end (the rate goes from --lr to it over --anneal-st"),
-        ("pong -v", "a run tells what it does without being asked"),
+        ("train pong --learning-rate 1e-3", "here it is --lr;"),
+        ("train pong --learning_rate=1e-3", "here it is --lr;"),
+        ("train pong --num-envs 8", "here it is --games and --actors (each of so many actors"),
+        ("train pong --env-id Pong-v5", "the game is named first, such as pong"),
+        ("train pong --preset vector", "the preset is named first, such as: vector --env Acro"),
+        ("train dqn-pong --clip-coef 0.1", "here it is --clip (with another algorithm);"),
+        ("train pong --n-steps 9", "(of a rollout; n-step returns have --n, with A3C, DQN and IQN"),
+        ("train pong --anneal-lr", "here it is --lr-end (the rate goes from --lr to it over --an"),
+        ("train pong -v", "a run tells what it does without being asked"),
+        ("show pong --exp-name x", "here it is --out (of colobus train); see"),
+        ("eval x --n-eval-episodes 1", "here it is --episodes"),
+        ("train pong --nam x", "nearest known: --name"),
+        ("train pong --algorith x", "nearest known: --algorithm"),
+        ("train pong --fro x", "nearest known: --from"),
     ],
 )
-def test_a_flag_of_another_library_is_answered_with_ours(words: str, said: str) -> None:
-    first = [] if words.startswith("--") else [words.split()[0]]
-    rest = words.split()[len(first) :]
-    err = refused("train", *(first or ["pong"]), *rest)
+def test_an_unknown_flag_is_answered_with_ours(words: str, said: str) -> None:
+    err = refused(*words.split())
     assert re.match(r"colobus: unknown flag '--?[\w-]+': ", err)
     assert said in err
+
+
+def test_only_flags_that_the_command_has_are_named() -> None:
+    assert "--called" not in refused("train", "pong", "--calle", "x")
+    assert "here it is" not in refused("eval", "x", "--learning-rate", "1")
 
 
 @pytest.mark.parametrize(
@@ -92,12 +101,6 @@ def test_a_word_of_another_program_is_answered_with_ours(
     assert said in refused(*words.split())
     if "as in " in said and said.endswith("pong"):
         preset(said.rpartition(" ")[2])
-
-
-def test_only_flags_that_there_are_come_near() -> None:
-    for word, near in (("--nam", "--name"), ("--algorith", "--algorithm"), ("--fro", "--from")):
-        assert f"nearest known: {near}" in refused("train", "pong", word, "x")
-    assert "--called" not in refused("train", "pong", "--calle", "x")
 
 
 def test_help_and_version_are_words_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,31 +150,19 @@ def test_whole_floats_from_python() -> None:
             colobus.train("catch", steps=value)
 
 
-def test_commands_that_train_nothing_do_not_name_what_they_lack() -> None:
-    assert "here it is" not in refused("eval", "x", "--learning-rate", "1")
-    assert "here it is --episodes" in refused("eval", "x", "--n-eval-episodes", "1")
-
-
-def test_arguments_in_python_too() -> None:
-    with pytest.raises(
-        colobus.ColobusError, match=r"^learning_rate: unknown setting; here it is lr$"
-    ):
-        colobus.preset("pong", learning_rate=1e-3)
-    said = r"^max_grad_norm: unknown setting; here it is gradient_clip$"
-    with pytest.raises(colobus.ColobusError, match=said):
-        colobus.train("catch", max_grad_norm=0.5)
-    for given, said in (
-        ("save_dir", r"here it is out \(the folder of the run\)$"),
-        ("n_jobs", r"here it is cores$"),
-        ("resume_or_strat", r"nearest known: resume_or_start, "),
-    ):
-        wrong: dict[str, Any] = {given: "x"}
-        with pytest.raises(colobus.ColobusError, match=said):
-            colobus.train("catch", **wrong)
-
-
-def test_a_command_without_a_flag_says_whose_it_is() -> None:
-    assert "here it is --out (of colobus train); see" in refused("show", "pong", "--exp-name", "x")
+@pytest.mark.parametrize(
+    ("call", "given", "said"),
+    [
+        (colobus.preset, "learning_rate", "here it is lr$"),
+        (colobus.train, "max_grad_norm", "here it is gradient_clip$"),
+        (colobus.train, "save_dir", r"here it is out \(the folder of the run\)$"),
+        (colobus.train, "n_jobs", "here it is cores$"),
+        (colobus.train, "resume_or_strat", "nearest known: resume_or_start, "),
+    ],
+)
+def test_arguments_in_python_too(call: Callable[..., object], given: str, said: str) -> None:
+    with pytest.raises(colobus.ColobusError, match=f"^{given}: unknown setting; {said}"):
+        call("catch", **{given: "x"})
 
 
 def test_given_numbers_and_limits_are_not_rounded() -> None:
@@ -221,88 +212,86 @@ def test_names_in_a_table_are_printed_as_they_are(tmp_path: Path) -> None:
     assert "\x1b" not in out
 
 
-WORKERS = "with --workers or --learners"
-LEARNING_AGAIN = "with an algorithm that learns from each step again"
-
-REFUSED = {
-    "train pong --quorum 5": f"--quorum 5: {WORKERS}",
-    "train pong --asynchronous": f"--asynchronous: {WORKERS}",
-    "train pong --keep-every 9": f"--keep-every 9: {WORKERS}",
-    "train gorila-pong --replays 2": "--replays 2: without --workers",
-    "train gorila-pong --batch 64": "--batch 64: with APPO, PQN or A3C",
-    "train dba3c-pong --max-staleness 5": "--max-staleness 5: with --asynchronous",
-    "train pong --optimizer sgd --beta1 0.5": "--beta1 0.5: with --optimizer adam or radam",
-    "train pong --optimizer rmsprop --beta2 0.5": "--beta2 0.5: with --optimizer adam",
-    "train pong --momentum 0.5": "--momentum 0.5: with --optimizer rmsprop or sgd",
-    "train pong --decay 0.5": "--decay 0.5: with --optimizer rmsprop or adadelta",
-    "train pong --optimizer sgd --optimizer-epsilon 0.1": "--optimizer-epsilon 0.1: with another "
-    "--optimizer than sgd",
-    "train dqn-pong --alpha 0.5": "--alpha 0.5: with --prioritized",
-    "train dqn-pong --ahead 2": "--ahead 2: with APPO, PQN or A3C",
-    "train dqn-pong --beta 0.5": "--beta 0.5: with --prioritized",
-    "train pong --capacity 5000": f"--capacity 5000: {LEARNING_AGAIN}",
-    "train a3c-pong --keep": f"--keep: {LEARNING_AGAIN}",
-    "train pong --rho-bar 2": "--rho-bar 2: with --advantage vtrace",
-    "train pong --c-bar 2": "--c-bar 2: with --advantage vtrace",
-    "train pong --pg-rho-bar 2": "--pg-rho-bar 2: with --advantage vtrace",
-    "train pong --ratio-cap 3": "--ratio-cap 3: with --target-every above 0",
-    "train pong --kl-target 0.1": "--kl-target 0.1: with --kl-coeff above 0",
-    "train pong --kl-adjust 1 --lr-max 0.1": "--lr-max 0.1: with --kl-adjust above 1",
-    "train impala-pong --clip 0.1": "--clip 0.1: with --policy-loss clip",
-    "train gorila-pong --workers 0 --learners 2 --broadcast-every 5": "--broadcast-every 5: "
-    "without --learners",
-    "train pong --kl-adjust 1 --kl 0.1": "--kl 0.1: with --kl-adjust above 1",
-    "train dba3c-pong --tensor-clip 0.1 --gradient-clip 9": "--gradient-clip 9: without "
-    "--tensor-clip",
-    "train dba3c-pong --lr-jumps 1M:0.1 --lr-end 0.2": "--lr-end 0.2: without --lr-jumps",
-    "train dqn-pong --n 3": "--n 3: with --returns n_step",
-    "train gorila-catch --lam 0.5": "--lam 0.5: with --returns q_lambda",
-    "train dqn-pong --ladder-base 0.5": "--ladder-base 0.5: with --explore ladder",
-    "train apex-pong --epsilon-end 0.5": "--epsilon-end 0.5: with --explore schedule",
-    "train dqn-pong --target-every 0 --target-tau 0.1": "--target-tau 0.1: with --target-every",
-    "train dqn-pong --target-every 0 --double": "--double: with --target-every above 0",
-    "train dqn-pong --munchausen 0.9 --double": "--double: with --target-every above 0 and without",
-    "train dqn-pong --munchausen-end 0.9 --double": "--double: with --target-every above 0 and",
-    "train breakout --returns n_step --temperature 0.1": "--temperature 0.1: with --returns",
-    "train dqn-pong --temperature 0.1": "--temperature 0.1: with --returns q_lambda, and --munchau",
-    "train pqn-pong --temperature 0.1": "--temperature 0.1: with --munchausen above 0",
-    "train gorila-catch --munchausen 0.9": "--munchausen 0.9: with --returns q_lambda",
-    "train gorila-catch --lam-end 0.9": "--lam-end 0.9: with --returns q_lambda",
-    "train dqn-pong --atoms 21": "--atoms 21: with --values histograms or quantiles",
-    "train pqn-pong --atoms 21": "--atoms 21: with --values histograms or quantiles",
-    "train pong --atoms 21": "--atoms 21: with --values histograms or quantiles",
-    "train dqn-pong --values quantiles --error squared": "--error squared: with --values numbers",
-    "train catch --sticky 0.25": "--sticky 0.25: in Atari games",
-    "train catch --no-fire-on-life-loss": "--no-fire-on-life-loss: in Atari games",
-    "train dqn-pong --games 1 --hold-after 9": "--hold-after 9: with --games 2 or more",
-    "train catch --sequence 8": "--sequence 8: with --recurrent lstm",
-    "train pong --policies separate": "--policies separate: in a game of several agents",
-    "train catch --conv-init normal": "--conv-init normal: with a --torso of convolutions",
-    "train pong --autoencoder-weight 2": "--autoencoder-weight 2: with --autoencoder",
-    "train pong --record-length 9": "--record-length 9: with --recorder",
-    "train pong --silence 9": "--silence 9: with --on ray",
-    "bench pong --per-process 2": "--per-process 2: with --on ray",
-    "follow RUN --no-record --record-length 9": "--record-length 9: with --record",
+ANNEALED = (
+    "with --anneal-steps above 0 and --steps or --minutes (only --steps with --deterministic or "
+    "--reduce group, which follow no clock)"
+)
+WITHOUT_EFFECT = {
+    "with --workers or --learners": "pong --quorum 5; pong --asynchronous; pong --keep-every 9",
+    "without --workers": "gorila-pong --replays 2",
+    "without --learners": "gorila-pong --workers 0 --learners 2 --broadcast-every 5",
+    "with --asynchronous": "dba3c-pong --max-staleness 5",
+    "with --games 2 or more": "dqn-pong --games 1 --hold-after 9",
+    "with APPO, PQN or A3C": "gorila-pong --batch 64; dqn-pong --ahead 2",
+    "with an algorithm that learns from each step again": "pong --capacity 5000; a3c-pong --keep; "
+    "catch --on ray --keep",
+    "with --prioritized": "dqn-pong --alpha 0.5; dqn-pong --beta 0.5",
+    "with --optimizer adam or radam": "pong --optimizer sgd --beta1 0.5; "
+    "pong --optimizer rmsprop --beta2 0.5",
+    "with --optimizer rmsprop or sgd": "pong --momentum 0.5",
+    "with --optimizer rmsprop or adadelta": "pong --decay 0.5",
+    "with another --optimizer than sgd": "pong --optimizer sgd --optimizer-epsilon 0.1",
+    ANNEALED: "pong --minutes 9 --deterministic --anneal-share 0.5; "
+    "pong --until-score 18 --anneal-share 0.5; "
+    "pong --learners 2 --reduce group --actors 4 --minutes 9 --anneal-share 0.5; "
+    "dba3c-pong --anneal-steps 0 --steps 9 --anneal-share 0.5",
+    "without --tensor-clip": "dba3c-pong --tensor-clip 0.1 --gradient-clip 9",
+    "without --lr-jumps": "dba3c-pong --lr-jumps 1M:0.1 --lr-end 0.2",
+    "with --advantage vtrace": "pong --rho-bar 2; pong --c-bar 2; pong --pg-rho-bar 2",
+    "with --policy-loss clip": "impala-pong --clip 0.1",
+    "with --kl-coeff above 0": "pong --kl-target 0.1",
+    "with --kl-adjust above 1": "pong --kl-adjust 1 --lr-max 0.1; pong --kl-adjust 1 --kl 0.1",
+    "with --target-every above 0": "pong --ratio-cap 3; dqn-pong --target-every 0 --double; "
+    "dqn-pong --target-every 0 --target-tau 0.1",
+    "with --target-every above 0 and without --munchausen": "dqn-pong --munchausen 0.9 --double; "
+    "dqn-pong --munchausen-end 0.9 --double",
+    "with --returns n_step": "dqn-pong --n 3",
+    "with --returns q_lambda": "gorila-catch --lam 0.5; gorila-catch --lam-end 0.9; "
+    "gorila-catch --munchausen 0.9",
+    "with --returns q_lambda, and --munchausen or --munchausen-end above 0": "dqn-pong "
+    "--temperature 0.1; breakout --returns n_step --temperature 0.1",
+    "with --munchausen above 0": "pqn-pong --temperature 0.1",
+    "with --explore ladder": "dqn-pong --ladder-base 0.5",
+    "with --explore schedule": "apex-pong --epsilon-end 0.5",
+    "with --values histograms or quantiles": "dqn-pong --atoms 21; pqn-pong --atoms 21; "
+    "pong --atoms 21",
+    "with --values numbers": "dqn-pong --values quantiles --error squared",
+    "in Atari games": "catch --sticky 0.25; catch --no-fire-on-life-loss",
+    "in a game of several agents": "pong --policies separate",
+    "with --recurrent lstm": "catch --sequence 8",
+    "with a --torso of convolutions": "catch --conv-init normal",
+    "with --autoencoder": "pong --autoencoder-weight 2",
+    "with --recorder": "pong --record-length 9",
+    "with --on ray": "pong --silence 9; bench pong --per-process 2",
+    "with --record": "follow RUN --no-record --record-length 9",
 }
+"""Words of colobus train, if no other command is named, by what their last flag needs."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", REFUSED)
-def test_a_flag_without_an_effect_is_refused(words: str) -> None:
-    flag, _, what = REFUSED[words].partition(": ")
-    assert refused(*words.split()).startswith(f"colobus: {flag}: has an effect only {what}")
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [(words, what) for what, runs in WITHOUT_EFFECT.items() for words in runs.split("; ")],
+)
+def test_a_flag_without_an_effect_is_refused(words: str, what: str) -> None:
+    train = [] if words.split()[0] in COMMANDS else ["train"]
+    last = words[words.rindex("--") :]
+    said = refused(*train, *words.split())
+    assert said.startswith(f"colobus: {last}: has an effect only {what}")
 
 
-@pytest.mark.parametrize("words", ["--steps 5", "--checkpoint-seconds 5", "--evaluator"])
-def test_bench_refuses_what_a_run_leaves(words: str) -> None:
-    said = refused("bench", "pong", *words.split())
-    assert f"colobus: {words.split()[0]}: has no effect in colobus bench" in said
+BENCH = {
+    "pong --steps 5": "--steps: has no effect in colobus bench",
+    "pong --checkpoint-seconds 5": "--checkpoint-seconds: has no effect in colobus bench",
+    "pong --evaluator": "--evaluator: has no effect in colobus bench",
+    "pong --costs costs.json --act-with onnx": "--costs: measures torch on the CPU; leave ",
+    "pong --costs costs.json --reduce group --learners 2": "--reduce group with --costs: ",
+}
 
 
-@pytest.mark.parametrize("words", ["--act-with onnx", "--reduce group --learners 2"])
-def test_bench_refuses_what_has_no_effect_on_costs(words: str) -> None:
-    said = refused("bench", "ppo-pong", "--costs", "costs.json", *words.split())
-    assert "--costs" in said
+@pytest.mark.parametrize("words", BENCH)
+def test_bench_refuses_what_has_no_effect_there(words: str) -> None:
+    assert refused("bench", *words.split()).startswith(f"colobus: {BENCH[words]}")
 
 
 def test_costs_are_not_measured_on_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
