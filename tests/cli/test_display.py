@@ -14,14 +14,7 @@ from typing import IO, Any
 import pytest
 from rich.console import Console
 
-from colobus.cli.display import (
-    Curve,
-    Display,
-    Printer,
-    earlier_curve,
-    on_terminal,
-    small_curve,
-)
+from colobus.cli.display import Curve, Display, Printer, earlier_curve, on_terminal, small_curve
 from colobus.core.errors import printable
 from colobus.core.timing import Clock, bounding_stage, clock
 from colobus.core.types import Traffic
@@ -39,11 +32,10 @@ def role(name: str, **seconds: float) -> RoleState:
 
 
 def printing_to(file: IO[str], terminal: bool = True, width: int = 90, height: int = 30) -> Printer:
-    return Printer(
-        console=Console(
-            file=file, force_terminal=terminal, width=width, height=height, soft_wrap=True
-        )
+    console = Console(
+        file=file, force_terminal=terminal, width=width, height=height, soft_wrap=True
     )
+    return Printer(console=console)
 
 
 def printer(terminal: bool, width: int = 90, height: int = 30) -> tuple[Printer, io.StringIO]:
@@ -89,17 +81,12 @@ def test_time_of_a_stage_inside_of_another_counts_once(monkeypatch: pytest.Monke
 
 def test_only_the_last_seconds_count_for_rate_and_bound() -> None:
     shown = Outlook(StopRule(steps=100_000))
-    learn, wait = 0.0, 0.0
-    for second in range(0, 31):
-        if second <= 15:
-            learn += 1.0
-        else:
-            wait += 1.0
-        steps = 1000 * min(second, 15) + 200 * max(second - 15, 0)
+    for second in range(31):
+        learned, waited = min(second, 15), max(second - 15, 0)
         shown.see(
-            Status(steps=steps, seconds=float(second)),
+            Status(steps=1000 * learned + 200 * waited, seconds=float(second)),
             [
-                role("learner-0", learn=learn, wait_for_experience=wait),
+                role("learner-0", learn=learned, wait_for_experience=waited),
                 role("actor-0", act=0.1 * second, emulate=0.5 * second),
             ],
         )
@@ -286,11 +273,7 @@ MILLION = StopRule(steps=1_000_000)
 
 
 def shown_at(
-    width: int,
-    height: int,
-    view: Status,
-    stop: StopRule = MILLION,
-    earlier: Curve = CURVE,
+    width: int, height: int, view: Status, stop: StopRule = MILLION, earlier: Curve = CURVE
 ) -> list[str]:
     """Return the lines of the panel at a size, without codes."""
     to, file = printer(terminal=True, width=width, height=height)

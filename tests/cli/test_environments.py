@@ -182,6 +182,7 @@ def test_arguments_of_an_environment_are_settings(tmp_path: Path) -> None:
         entry.preset("FrozenLake-v1", env_kwargs={"where": object()})
 
 
+@pytest.mark.usefixtures("module")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -193,6 +194,13 @@ def test_arguments_of_an_environment_are_settings(tmp_path: Path) -> None:
         ("CartPole-v1 --env-kwargs size=8", "cannot be made: TypeError CartPoleEnv.__init__() got"),
         ("CartPol-v1", "unknown game or preset 'CartPol-v1': nearest known: CartPole-v1"),
         ("no_such_package:Maze-v0", "no module named 'no_such_package'"),
+        ("--env walks_of_mine.py:make", "without .py, with dots for folders: walks_of_mine:make"),
+        ("--env ./walks_of_mine:make", "without .py, with dots for folders: walks_of_mine:make"),
+        ("--env ./walks_of_mine.py:make", "without .py, with dots for folders: walks_of_mine:make"),
+        ("catch --algorithm shy_module:Nothing", "is no algorithm"),
+        ("catch --algorithm shy_module:Absent", "module shy_module has no function Absent"),
+        ("catch --algorithm shy_module:Greedy", "its setting actors has the name of another"),
+        ("catch --algorithm dqm", "unknown algorithm 'dqm'; nearest known: dqn"),
     ],
 )
 def test_what_does_not_fit_is_one_line(words: str, said: str) -> None:
@@ -203,10 +211,7 @@ def test_what_does_not_fit_is_one_line(words: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "import nothing_there",
-            "no module named 'nothing_there'; install the package that has it",
-        ),
+        ("import nowhere", "no module named 'nowhere'; install the package that has it"),
         ("raise ImportError('libGL.so.1')", "cannot be imported: ImportError libGL.so.1 (at fails"),
         ("def (", "cannot be imported: SyntaxError "),
         ("make = Lost", "cannot be imported: NameError name 'Lost' is not defined (at fails.py:1)"),
@@ -219,18 +224,8 @@ def test_a_module_that_fails_is_one_line(text: str, said: str) -> None:
     Path("fails.py").write_text(text + "\n", encoding="utf-8")
     sys.modules.pop("fails", None)
     importlib.invalidate_caches()
-    for words in (
-        ("train", "--env", "fails:make"),
-        ("train", "catch", "--algorithm", "fails:Mine"),
-    ):
-        assert said in refused(*words)
-
-
-@pytest.mark.usefixtures("module")
-@pytest.mark.parametrize("name", ["walks_of_mine.py", "./walks_of_mine", "./walks_of_mine.py"])
-def test_a_file_in_place_of_a_module_is_told(name: str) -> None:
-    said = refused("train", "--env", f"{name}:make")
-    assert "without .py, with dots for folders: walks_of_mine:make" in said
+    for words in ("--env fails:make", "catch --algorithm fails:Mine"):
+        assert said in refused("train", *words.split())
 
 
 @pytest.mark.processes
@@ -283,19 +278,6 @@ def test_its_settings_are_flags_on_those_of_the_preset(module: Path) -> None:
     ):
         with pytest.raises(ColobusError, match=said):
             resolve_again(ExperimentFlags, "train", again, found)
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("shy_module:Nothing", "is no algorithm"),
-        ("shy_module:Absent", "module shy_module has no function Absent"),
-        ("shy_module:Greedy", "its setting actors has the name of another"),
-        ("dqm", "unknown algorithm 'dqm'; nearest known: dqn"),
-    ],
-)
-def test_what_is_no_algorithm_is_one_line(module: Path, name: str, said: str) -> None:
-    assert said in refused("train", "catch", "--algorithm", name)
 
 
 def test_an_algorithm_without_a_learning_rate_is_one_line() -> None:
