@@ -16,10 +16,11 @@ from helpers.players import add_checkpoint, write_run
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A run of Catch with checkpoints after 500 and 1,000 steps."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of Catch with checkpoints after 500 and 1,000 steps; commands run beside it."""
     write_run(tmp_path / "catch-1")
     add_checkpoint(tmp_path / "catch-1", 3, 500)
+    monkeypatch.chdir(tmp_path)
     return tmp_path / "catch-1"
 
 
@@ -73,17 +74,28 @@ REFUSED = {
     "record RUN RUN": "a film of 2 runs: say where with --out FILE",
     "record RUN --grid 37": "--grid 37: must be at least 0 and at most 36",
     "record RUN RUN --grid 20 --out a.mp4": "2 runs with --grid 20: at most 36 games in all",
+    "eval ALL": "'ALL' is a folder of runs: name one of them, such as RUN",
+    "show ALL": "'ALL' is a folder of runs: name one of them, such as RUN",
+    "eval OLDER --checkpoint 7": "checkpoint 7: OLDER is one already; leave one out",
+    "eval RUN/checkpoints/8.safetensors": "'RUN/checkpoints/8.safetensors': there is no such "
+    "checkpoint",
+    "show RUN/checkpoints/8.safetensors": "'RUN/checkpoints/8.safetensors': there is no such "
+    "checkpoint",
+    "show RUN --lr 1": "--lr: a run's settings are fixed; leave it out",
+    "show RUN --cores 4": "--cores: a run's settings are fixed; leave it out",
 }
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_cannot_be_is_one_line(
-    words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder.parent)
+def test_what_cannot_be_is_one_line(words: str, folder: Path) -> None:
+    aside = folder.with_name(f".{folder.name}-1")
+    aside.mkdir()
+    (aside / "config.json").touch()  # of a run that was set aside, which is not offered
     before = sorted(folder.parent.rglob("*"))
-    said = refused(*(folder if word == "RUN" else word for word in words.split()))
-    assert said.startswith(f"colobus: {REFUSED[words].replace('RUN', str(folder))}")
+    command, said = words, REFUSED[words]
+    for name, path in (("RUN", folder), ("ALL", folder.parent), ("OLDER", folder / OLDER)):
+        command, said = (text.replace(name, str(path)) for text in (command, said))
+    assert refused(*command.split()).startswith(f"colobus: {said}")
     assert sorted(folder.parent.rglob("*")) == before
 
 
@@ -95,10 +107,17 @@ def test_a_protocol_for_other_games_leaves_nothing(folder: Path) -> None:
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_eval_takes_a_run_and_a_checkpoint_as_load_does(folder: Path) -> None:
-    for path in (folder, folder / OLDER):
-        said = told("eval", path, "--episodes", 3)
-        assert said["steps"] == colobus.load(path).checkpoint.steps
+def test_eval_and_show_take_a_run_and_a_checkpoint_as_load_does(folder: Path) -> None:
+    text = printed("show", folder)
+    assert f"settingsofcatch,{folder}" in "".join(text.split())
+    assert "checkpoint 00000007: 1,000 steps" in text
+    width = read_config(folder).experiment.network.width
+    for path, steps in ((folder, 1_000), (folder / OLDER, 500)):
+        assert colobus.load(path).checkpoint.steps == steps
+        assert told("eval", path, "--episodes", 3)["steps"] == steps
+        shown = told("show", path)
+        assert shown["checkpoint"]["steps"] == steps
+        assert shown["settings"]["network"]["width"] == width
     assert sorted(path.name for path in (folder / "eval").iterdir()) == [
         "1000-training-3-sampled-seed1.json",
         "500-training-3-sampled-seed1.json",
@@ -115,39 +134,11 @@ def test_a_short_evaluation_leaves_the_long_one_alone(folder: Path) -> None:
     assert len(list((folder / "eval").iterdir())) == 3
 
 
-def test_show_takes_a_run_and_a_checkpoint(folder: Path) -> None:
-    experiment = read_config(folder).experiment
-    for path, steps in ((folder, 1_000), (folder / OLDER, 500)):
-        said = told("show", path)
-        assert said["settings"]["network"]["width"] == experiment.network.width
-        assert said["checkpoint"]["steps"] == steps
-    text = printed("show", folder)
-    assert f"settingsofcatch,{folder}" in "".join(text.split())
-    assert "checkpoint 00000007: 1,000 steps" in text
-
-
 def test_record_takes_a_checkpoint_and_films_into_its_run(folder: Path) -> None:
     said = told("record", folder / OLDER, "--gif")
     film = folder / "videos" / "500.gif"
     assert (said["film"], said["games"][0]["steps"]) == (str(film), 9)
     assert film.read_bytes()[:4] == b"GIF8"
-
-
-@pytest.mark.slow
-def test_what_is_no_agent_is_one_line(folder: Path) -> None:
-    older, aside = folder / OLDER, folder.with_name(f".{folder.name}-1")
-    aside.mkdir()
-    (aside / "config.json").touch()  # of a run that was set aside, which is not offered
-    for words, said in (
-        (["eval", str(folder.parent)], f"is a folder of runs: name one of them, such as {folder}"),
-        (["eval", str(older), "--checkpoint", "7"], "is one already; leave one out"),
-        (["eval", str(older.with_stem("8"))], "there is no such checkpoint"),
-        (["show", str(older.with_stem("8"))], "there is no such checkpoint"),
-        (["show", str(folder), "--lr", "1"], "--lr: a run's settings are fixed; leave it out"),
-        (["show", str(folder), "--cores", "4"], "--cores: a run's settings are fixed; leave"),
-        (["show", str(folder.parent)], "is a folder of runs: name one of them"),
-    ):
-        assert said in refused(*words)
 
 
 def size(path: Path) -> tuple[int, int]:
