@@ -92,10 +92,10 @@ def test_what_cannot_be_is_one_line(words: str, folder: Path) -> None:
     aside.mkdir()
     (aside / "config.json").touch()  # of a run that was set aside, which is not offered
     before = sorted(folder.parent.rglob("*"))
-    command, said = words, REFUSED[words]
+    asked, said = words, REFUSED[words]
     for name, path in (("RUN", folder), ("ALL", folder.parent), ("OLDER", folder / OLDER)):
-        command, said = (text.replace(name, str(path)) for text in (command, said))
-    assert refused(*command.split()).startswith(f"colobus: {said}")
+        asked, said = (text.replace(name, str(path)) for text in (asked, said))
+    assert refused(*asked.split()).startswith(f"colobus: {said}")
     assert sorted(folder.parent.rglob("*")) == before
 
 

@@ -41,35 +41,36 @@ EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32")
 SHAPE = EXPERIMENT.shape
 
 
-class Looks:
-    """What a network was shown: samples, and whether gradients were wanted."""
+Looks = list[tuple[int, bool]]
+"""What a network was shown: samples, and whether gradients were wanted."""
+During = Callable[[Callable[[], int]], tuple[int, Looks]]
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seen: list[tuple[int, bool]] = []
-        forward = Torso.forward
 
-        def noted(torso: Torso, stacks: torch.Tensor) -> torch.Tensor:
-            self.seen.append((len(stacks), torch.is_grad_enabled()))
-            return forward(torso, stacks)
+@pytest.fixture
+def during(monkeypatch: pytest.MonkeyPatch) -> During:
+    """Do a work; return what it counts, and the looks that it took."""
+    seen: Looks = []
+    forward = Torso.forward
 
-        monkeypatch.setattr(Torso, "forward", noted)
+    def noted(torso: Torso, stacks: torch.Tensor) -> torch.Tensor:
+        seen.append((len(stacks), torch.is_grad_enabled()))
+        return forward(torso, stacks)
 
-    def during(self, work: Callable[[], int]) -> tuple[int, list[tuple[int, bool]]]:
-        """Return what a work counts, and the looks that it took."""
-        self.seen.clear()
-        return work(), list(self.seen)
+    def during(work: Callable[[], int]) -> tuple[int, Looks]:
+        seen.clear()
+        return work(), list(seen)
+
+    monkeypatch.setattr(Torso, "forward", noted)
+    return during
 
 
 @pytest.mark.slow
-def test_stages_count_and_look_as_often_as_training_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_stages_count_and_look_as_often_as_training_does(during: During) -> None:
     start = begin(EXPERIMENT)
-    looks = Looks(monkeypatch)
-    assert looks.during(emulate(EXPERIMENT, start, 0)) == (16 * SHAPE.games, [])
-    acting = looks.during(act(EXPERIMENT, start, 0))
+    assert during(emulate(EXPERIMENT, start, 0)) == (16 * SHAPE.games, [])
+    acting = during(act(EXPERIMENT, start, 0))
     assert acting == (16 * SHAPE.games, [(SHAPE.games, False)] * 16)
-    samples, seen = looks.during(learn(EXPERIMENT, start, 0))
+    samples, seen = during(learn(EXPERIMENT, start, 0))
     assert samples == SHAPE.datapoints == 64
     epochs, minibatches = EXPERIMENT.algorithm.epochs, 64 // EXPERIMENT.algorithm.minibatch
     values = [32, 32, 4]  # 4 windows have 68 observations
@@ -91,17 +92,15 @@ def test_what_acts_does_not_see_the_masks_of_actions() -> None:
 
 
 @pytest.mark.slow
-def test_a_replay_is_sampled_as_often_as_the_preset_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_replay_is_sampled_as_often_as_the_preset_says(during: During) -> None:
     dqn, precision = PRESETS["dqn-pong"], EXPERIMENT.network
     games = replace(dqn.games, game="pong")
     dqn = replace(dqn, games=games, network=precision, shape=replace(dqn.shape, random_steps=64))
-    start, looks = begin(dqn), Looks(monkeypatch)
+    start = begin(dqn)
     # eight windows of 32 steps for 64 steps played, after a look at 33 observations of each
-    assert looks.during(learn(dqn, start, 0)) == (64, [(8 * 33, False), (8 * 32, True)])
+    assert during(learn(dqn, start, 0)) == (64, [(8 * 33, False), (8 * 32, True)])
     one_step = replace(dqn, algorithm=DQN(n=3), replay=replace(dqn.replay, samples_per_insert=1.0))
-    assert looks.during(learn(one_step, start, 0)) == (8, [(8 * 2, False), (8, True)])
+    assert during(learn(one_step, start, 0)) == (8, [(8 * 2, False), (8, True)])
 
 
 def test_stages_come_one_after_the_other_but_host_and_gpu_work_at_the_same_time() -> None:
@@ -151,9 +150,8 @@ def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
     assert 0 <= rates["learner_waits_for_batch"] <= rates["learner_waits"] <= 1
     assert "loader_waits" not in rates
     share = rates["share_of_limit"]
-    assert share == pytest.approx(
-        rates["achieved_steps_per_s"] / rates["limit_steps_per_s"], abs=1e-3
-    )
+    achieved = rates["achieved_steps_per_s"]
+    assert share == pytest.approx(achieved / rates["limit_steps_per_s"], abs=1e-3)
     table = table_of(rates)
     assert table.title.startswith(f"catch on {rates['machine']['cores']} cores (")
     assert table.rows[0] == ("emulate, all cores", f"{rates['emulate_steps_per_s']:,.0f}")
@@ -174,10 +172,7 @@ def test_the_first_part_of_a_training_is_not_in_its_rate() -> None:
     ],
 )
 def test_the_limit_is_that_of_the_devices_of_its_training(
-    name: str,
-    cluster: Cluster | None,
-    devices: tuple[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, cluster: Cluster | None, devices: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine with a GPU: on Ray actors have none, and auto is the CPU."""
     used: list[Placement] = []

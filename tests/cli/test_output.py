@@ -130,45 +130,21 @@ def test_on_ray_without_ray_leaves_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refusal_after_the_first_line_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise colobus.ColobusError("no games today")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("colobus.training.start.open_games", broken)
-    for _ in range(2):  # the second one gets the same folder
-        code, out, _ = command("train", "catch")
-        assert code == 2
-        assert "learning catch into runs/catch-1: " in out
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
 def test_a_run_that_must_be_longer_than_asked_says_so(tmp_path: Path) -> None:
-    lines: list[str] = []
-    quiet: dict[str, Any] = {"tensorboard": False, "log": lines.append}
-    result = colobus.train("catch", tmp_path / "short", steps=10, **quiet)
-    (line,) = (line for line in lines if "--steps" in line)
-    assert line == (
-        f"--steps 10: the run will have at least {result.steps:,} steps: random ones that measure "
-        "the input (--random-steps 512) and a first batch"
-    )
-    lines.clear()
-    longer = colobus.train("catch", tmp_path / "long", steps=result.steps, **quiet)
-    assert longer.steps == result.steps
-    assert not [line for line in lines if "--steps" in line]
+    def learned(name: str, **more: Any) -> tuple[int, list[str]]:
+        """Return the steps of a run, and its lines about them."""
+        lines: list[str] = []
+        run = colobus.train("catch", tmp_path / name, tensorboard=False, log=lines.append, **more)
+        return run.steps, [line for line in lines if "--steps" in line]
 
-
-def test_a_run_with_given_weights_plays_no_random_steps(tmp_path: Path) -> None:
-    lines: list[str] = []
-    quiet: dict[str, Any] = {"tensorboard": False, "log": lines.append}
-    colobus.train("catch", tmp_path / "run", steps=10, **quiet)
-    lines.clear()
-    found = colobus.train("catch", tmp_path / "on", from_run=tmp_path / "run", steps=10, **quiet)
-    (line,) = (line for line in lines if "--steps" in line)
-    said = f"--steps 10: the run will have at least {found.steps:,} steps: a first batch"
-    assert line == said
+    short, said = learned("short", steps=10)
+    least = f"--steps 10: the run will have at least {short:,} steps: "
+    assert said == [
+        f"{least}random ones that measure the input (--random-steps 512) and a first batch"
+    ]
+    assert learned("long", steps=short) == (short, [])
+    on, said = learned("on", from_run=tmp_path / "short", steps=10)  # which needs no random steps
+    assert said == [f"--steps 10: the run will have at least {on:,} steps: a first batch"]
 
 
 @pytest.mark.parametrize(
