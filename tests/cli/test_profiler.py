@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from rich.console import Console
 
 from colobus.cli.bench import shares_table, show_profile
 from colobus.cli.display import Printer
@@ -38,6 +32,7 @@ from colobus.training.topology import make_graph
 from conftest import short_pong
 from helpers.launching import colobus
 from helpers.ray_runs import PATIENT
+from helpers.waiting import on_a_thread
 
 ACTOR = {"wait for room", "wait for parameters", "load parameters", "act", "emulate", "send"}
 LEARNER = {"wait for experience", "assemble", "learn", "prepare", "minibatch", "backward"}
@@ -194,18 +189,13 @@ def test_a_tracer_ends_with_its_run(tmp_path: Path) -> None:
     """It waits for a process that never comes, or for ten minutes, until it is closed."""
     for count, seconds in ((2, 3.0), (1, 600.0)):
         tracer = Tracer("main", None, tmp_path, count, seconds)
-        waiting = threading.Thread(target=suppressed, args=(tracer.step,))
-        waiting.start()
+        waiting = on_a_thread(tracer.step)
         while tracer.clock.stage != "wait for the trace":
             time.sleep(0.001)
         tracer.close()
-        waiting.join()
+        with pytest.raises(Closed):
+            waiting.result()
         assert not tracer.finished
-
-
-def suppressed(call: Callable[[], None]) -> None:
-    with suppress(Closed):
-        call()
 
 
 class Profiler:
@@ -237,10 +227,9 @@ def test_no_trace_ends_before_all_have_begun(
     made = iter([Profiler(0.0), Profiler(0.2)])
     monkeypatch.setattr("torch.profiler.profile", lambda **_: next(made))
     first = Tracer("main", None, tmp_path, 2, 0.03)
-    with ThreadPoolExecutor(2) as threads:
-        tracers = (first, Tracer("worker-0", first, tmp_path, 2, 0.03))
-        for done in [threads.submit(tracer.step) for tracer in tracers]:
-            done.result()
+    tracers = (first, Tracer("worker-0", first, tmp_path, 2, 0.03))
+    for done in [on_a_thread(tracer.step) for tracer in tracers]:
+        done.result()
     assert all(tracer.finished for tracer in tracers)
     traces = [json.loads(gzip.decompress(path.read_bytes())) for path in tmp_path.iterdir()]
     assert len({trace["name"] for trace in traces}) == 2
@@ -327,15 +316,14 @@ def test_who_is_not_profiled_has_nothing_around_it(tmp_path: Path) -> None:
             assert wrapped <= set(vars(other))
 
 
-def test_shares_of_time_are_a_table() -> None:
+def test_shares_of_time_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     threads = {
         "actor-0": {"wait for room": 0.25, "emulate": 0.5, "between stages": 0.25},
         "learner-0": {"wait for experience": 0.1, "forward": 0.6, "between stages": 0.3},
     }
     result = {"achieved_steps_per_s": 1234.5, "threads": threads, "trace": "a.json"}
-    file = io.StringIO()
-    show_profile(Printer(console=Console(file=file, width=100, soft_wrap=True)), result)
-    text = file.getvalue()
+    show_profile(Printer(), result)
+    text = capsys.readouterr().out
     assert "training reaches 1,234 steps/s" in text
     assert "trace: a.json" in text
     assert re.search(r"^ between stages +25.0 % +30.0 %", text, re.MULTILINE)

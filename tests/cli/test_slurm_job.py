@@ -38,6 +38,13 @@ def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 
     return says
 
+def bash(script: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a part of a job, which finds the programs of the test and the usual ones."""
+    environment = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin"} | variables
+    command = ["/bin/bash", "-c", script, "job", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
 
 @pytest.mark.processes
 def test_the_example_is_what_is_written() -> None:
@@ -60,8 +67,8 @@ def test_the_words_of_the_training_are_kept_and_no_others() -> None:
     assert f'    colobus train {kept} "$@" \\\n' in text
     for line in asked.split():
         assert f"\n#SBATCH --{line}\n" in text
-    shown = ["/bin/bash", "-c", text.partition("head=$(")[0] + 'echo "$run"']
-    assert subprocess.run(shown, capture_output=True, text=True).stdout == "a b/it's\n"
+    shown = bash(text.partition("head=$(")[0] + 'echo "$run"')
+    assert shown.stdout == "a b/it's\n"
 
 
 @pytest.mark.slow
@@ -79,10 +86,8 @@ def test_each_job_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     for lr in ("0.001", "0.003"):
         printed("slurm", "catch", "--lr", lr, "--file", f"{lr}.sh")
     jobs = [path.read_text() for path in (Path("0.001.sh"), Path("0.003.sh"))]
-    assert [re.findall("export run=(.*?) ", job) for job in jobs] == [
-        ["runs/catch-3"],
-        ["runs/catch-4"],
-    ]
+    runs = [re.findall("export run=(.*?) ", job) for job in jobs]
+    assert runs == [["runs/catch-3"], ["runs/catch-4"]]
     printed("slurm", "catch", "--lr", "0.001", "--file", "0.001.sh")  # again: no other job
     assert Path("0.001.sh").read_text() == jobs[0]
     monkeypatch.setattr(trust, "EVERYTHING", [])
@@ -127,9 +132,8 @@ def test_the_cores_of_the_nodes_are_not_those_of_this_machine(
 def test_a_name_of_two_lines_makes_no_line_of_the_script(flag: str) -> None:
     printed("slurm", "catch", flag, "a\nrm b")
     (file,) = (path for path in Path().glob("a*"))
-    assert not [
-        line for line in file.read_text().partition("set -u")[0].splitlines() if "#" not in line
-    ]
+    head = file.read_text().partition("set -u")[0]
+    assert all("#" in line for line in head.splitlines())
 
 
 @pytest.mark.processes
@@ -199,16 +203,11 @@ def test_nothing_was_refused_where_the_head_of_ray_is_gone(says: Say) -> None:
     says("colobus", "", "nobody answers there", 2)
     training = EXAMPLE.read_text().partition("\ntraining() {")[2].partition("\n}\n")[0]
     script = f"run=run state=. batch=$$ address=$1; {training[training.index('colobus') :]}"
-
-    def code(address: str) -> str:
-        words = ["/bin/bash", "-c", script, "job", address]
-        subprocess.run(words, check=True, capture_output=True)
-        return Path("code").read_text().strip()
-
     with socket.create_server(("127.0.0.1", 0)) as head, socket.socket() as gone:
         gone.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
-        ports = [one.getsockname()[1] for one in (head, gone)]
-        assert [code(f"127.0.0.1:{port}") for port in ports] == ["2", "1"]
+        for one, code in ((head, "2"), (gone, "1")):
+            bash(script, f"127.0.0.1:{one.getsockname()[1]}").check_returncode()
+            assert Path("code").read_text().strip() == code
 
 
 @pytest.mark.processes
@@ -217,11 +216,9 @@ def test_failures_are_counted_from_the_last_progress_on(says: Say) -> None:
     says("scontrol", "JobState=RUNNING")
     end = EXAMPLE.read_text().partition("\ncode=$(")[2].replace('cat "$state/code"', 'echo "$2"')
     script = "run=run SLURM_JOB_ID=1 state=state before=$1; newest() { echo b; }\n"
-    usual = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin"}
 
     def comes_back(before: str, code: int) -> bool:
-        words = ["/bin/bash", "-c", f"{script}code=$({end}", "job", before, str(code)]
-        return subprocess.run(words, capture_output=True, env=usual).returncode == 0
+        return bash(f"{script}code=$({end}", before, str(code)).returncode == 0
 
     assert [comes_back("b", 137) for _ in range(4)] == [True, True, True, False]
     assert comes_back("a", 137)  # it has learned since then
@@ -237,15 +234,12 @@ def test_failures_are_counted_from_the_last_progress_on(says: Say) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("count", "left"), [("", False), ("0", False), ("2", True)])
-def test_a_job_that_is_handed_in_anew_has_all_its_tries(count: str, left: bool) -> None:
+@pytest.mark.parametrize(("count", "left"), [(None, False), ("0", False), ("2", True)])
+def test_a_job_that_is_handed_in_anew_has_all_its_tries(count: str | None, left: bool) -> None:
     Path("run.failures").write_text("127\n" * 4)
-    begin = EXAMPLE.read_text().partition('\n[ "${SLURM_RESTART_COUNT')
-    line = (begin[1] + begin[2]).strip().split("\n")[0]
-    usual = {"PATH": "/usr/bin:/bin", "run": "run"} | (
-        {"SLURM_RESTART_COUNT": count} if count else {}
-    )
-    subprocess.run(["/bin/bash", "-c", line], env=usual, check=True)
+    (line,) = re.findall(r'^\[ "\$\{SLURM_RESTART_COUNT.*', EXAMPLE.read_text(), re.MULTILINE)
+    restarts = {"SLURM_RESTART_COUNT": count} if count else {}
+    bash(line, run="run", **restarts).check_returncode()
     assert Path("run.failures").exists() == left
 
 
@@ -261,24 +255,15 @@ def test_the_address_of_the_head_is_none_of_its_loopback(
     says("getent", f"{resolved} STREAM n1" if resolved else "")
     says("hostname", "fd00::7 10.0.0.7")
     lines = "head=" + EXAMPLE.read_text().partition("\nhead=")[2].partition("\nport=")[0]
-    env = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "n[1-2]"}
-    words = ["/bin/bash", "-c", f"{lines}\necho $host"]
-    told = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
-    assert told.stdout == f"{address}\n"
+    shown = bash(f"{lines}\necho $host", SLURM_JOB_NODELIST="n[1-2]")
+    assert shown.stdout == f"{address}\n"
 
 
 @pytest.mark.processes
 def test_what_slurm_takes_is_taken(says: Say) -> None:
     says("sinfo", "all* 12")
-    beside = (
-        "--workers",
-        2,
-        "--cpus",
-        8,
-        "--evaluator",
-        "--sidecars-apart",
-    )  # with 4 CPUs left
-    printed("slurm", "dba3c-pong", "--nodes", 2, "--time", 0, *beside)
+    beside = "--workers 2 --cpus 8 --evaluator --sidecars-apart"  # with 4 CPUs left
+    printed("slurm", "dba3c-pong", "--nodes", 2, "--time", 0, *beside.split())
     named = "servers=n1.cluster,10.0.0.5 workers=n[1-2]"
     printed("slurm", "dba3c-pong", "--servers", 2, "--nodes", 4, "--place", named)
     assert "\n#SBATCH --time=0\n" in Path("runs/dba3c-pong-1.sh").read_text()
