@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -270,7 +271,7 @@ def test_a_file_or_an_impossible_place_is_no_out_folder(tmp_path: Path) -> None:
     assert refused("eval", long) == f"colobus: {long}: File name too long\n"
 
 
-def test_a_file_in_a_run_is_not_the_run(tmp_path: Path) -> None:
+def test_a_file_in_a_run_and_an_exported_agent_are_no_runs(tmp_path: Path) -> None:
     file = make_run(tmp_path / "run") / "config.json"
     said = f"colobus: {str(file)!r} is a file; name the run's folder, {file.parent}\n"
     assert refused("train", "catch", "--from", file) == said
@@ -281,6 +282,9 @@ def test_a_file_in_a_run_is_not_the_run(tmp_path: Path) -> None:
     assert f"name the run's folder, {file.parent}\n" in refused("eval", inner)
     (tmp_path / "README.md").touch()
     assert refused("eval", tmp_path / "README.md").endswith("name the run's folder\n")
+    (file.parent / "model.safetensors").touch()
+    said = f"{file.parent} is an exported agent and learns no more; name a run"
+    assert said in refused("follow", file.parent)
 
 
 @pytest.mark.slow
@@ -290,12 +294,6 @@ def test_a_path_may_have_bytes_that_are_no_text(tmp_path: Path) -> None:
     printed("show", folder / "run")
     printed("report", make_run(folder / "made", rising(9)), "--out", folder / "report.md")
     assert (folder / "report.md").exists()
-
-
-def test_an_exported_agent_is_not_followed(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
-    (run / "model.safetensors").touch()
-    assert f"{run} is an exported agent and learns no more; name a run" in refused("follow", run)
 
 
 def test_every_setting_is_a_flag_with_help() -> None:
@@ -419,9 +417,7 @@ def test_a_new_run_takes_the_next_folder_if_another_process_was_faster(
         free.mkdir(parents=True)  # by the other process
         return free
 
-    def broken(*_: object) -> None:
-        raise ColobusError("no games today")
-
+    broken = Mock(side_effect=ColobusError("no games today"))
     monkeypatch.setattr("colobus.training.start.open_games", broken)
     for module in ("cli.train", "training.entry"):
         monkeypatch.setattr(f"colobus.{module}.free_folder", slow)
@@ -525,14 +521,12 @@ def test_scores_that_cannot_be_saved_are_printed(trained: Trained, tmp_path: Pat
 def test_a_training_whose_end_fails_still_has_its_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise ColobusError("cannot write film.mp4: No space left on device")
-
-    monkeypatch.setattr("colobus.evaluation.films.player.record", full)
+    full = ColobusError("cannot write film.mp4: No space left on device")
+    monkeypatch.setattr("colobus.evaluation.films.player.record", Mock(side_effect=full))
     folder = tmp_path / "run"
     code, out, err = colobus("train", "catch", "--steps", 600, "--out", folder, "--json")
     assert code == 2
-    assert err.splitlines()[-1] == "colobus: cannot write film.mp4: No space left on device"
+    assert err.splitlines()[-1] == f"colobus: {full}"
     assert f"train --resume {folder}" in err
     summary = json.loads(out)
     assert summary["evaluation"]["episodes"] == 50
@@ -545,10 +539,8 @@ def test_a_training_whose_end_fails_still_has_its_summary(
 def test_a_signal_while_an_agent_is_loaded_has_its_own_exit_code(
     trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(*_: object, **__: object) -> None:
-        signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr("colobus.evaluation.agent.load", slow)
+    stopped = Mock(side_effect=lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("colobus.evaluation.agent.load", stopped)
     code, _, err = colobus("eval", trained[0])
     assert (code, err) == (143, "colobus: stopped\n")
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -502,19 +503,14 @@ def test_a_folder_may_have_any_name(name: str) -> None:
 def test_a_terminal_that_is_gone_changes_nothing(
     error: Exception, terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(_: str) -> int:
-        raise error
-
     to, file = printer(terminal)
-    monkeypatch.setattr(file, "write", write)
+    monkeypatch.setattr(file, "write", Mock(side_effect=error))
     show_some(Display("pong", StopRule(), to))
     to.line("a line")
 
 
 def test_an_error_in_the_display_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> list[str]:
-        raise ZeroDivisionError("a bug")
-
+    broken = Mock(side_effect=ZeroDivisionError("a bug"))
     monkeypatch.setattr("colobus.cli.display.small_curve", broken)
     to, file = printer(terminal=True)
     show_some(Display("pong", StopRule(), to))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -32,14 +33,14 @@ from colobus.runtime.devices import CPU, Devices, Placement
 from colobus.runtime.groups import Cluster
 from colobus.training.callbacks import StopTraining
 from colobus.training.start import begin
-from conftest import short_pong
+from conftest import reshaped, short_pong
 from helpers.launching import told
 from helpers.players import make_experiment
 from helpers.reading import META
+from helpers.variants import with_network
 
 EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))
 SHAPE = EXPERIMENT.shape
-
 
 Looks = list[tuple[int, bool]]
 """What a network was shown: samples, and whether gradients were wanted."""
@@ -79,15 +80,14 @@ def test_stages_count_and_look_as_often_as_training_does(during: During) -> None
 
 @pytest.mark.slow
 def test_agents_with_policies_of_their_own_act() -> None:
-    pair = PRESETS["catch-pair"]
-    pair = replace(pair, network=replace(pair.network, policies="separate"))
+    pair = with_network(PRESETS["catch-pair"], policies="separate")
     assert act(pair, begin(pair), 0)() == 16 * pair.shape.games
 
 
 def test_what_acts_does_not_see_the_masks_of_actions() -> None:
     settings = GameSettings(game="helpers.gym_toys:doors_by_key")
     doors = make_experiment(settings, stack=1, torso="mlp")
-    doors = replace(doors, shape=replace(doors.shape, random_steps=64))
+    doors = reshaped(doors, random_steps=64)
     assert act(doors, begin(doors), 0)() == 16 * doors.shape.games
 
 
@@ -129,11 +129,8 @@ def test_how_long_learner_and_loader_wait() -> None:
         "learner-1": {},
     }
     roles = [RoleState(name, "", False, 0.0, 1, s, False, False) for name, s in spent.items()]
-    assert waiting_shares(roles) == {
-        "loader_waits": 0.75,
-        "learner_waits": 0.3,
-        "learner_waits_for_batch": 0.1,
-    }
+    shares = waiting_shares(roles)
+    assert shares == {"loader_waits": 0.75, "learner_waits": 0.3, "learner_waits_for_batch": 0.1}
 
 
 @pytest.mark.processes
@@ -158,11 +155,6 @@ def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
     assert ("share of the limit", f"{100 * share:.0f} %") in table.rows
 
 
-def test_the_first_part_of_a_training_is_not_in_its_rate() -> None:
-    assert steady_rate([(1.0, 0), (2.0, 0)]) == 0.0
-    assert steady_rate([(2.0, 100), (4.0, 900), (6.0, 1300)]) == 200.0
-
-
 @pytest.mark.parametrize(
     ("name", "cluster", "devices"),
     [
@@ -175,21 +167,17 @@ def test_the_limit_is_that_of_the_devices_of_its_training(
     name: str, cluster: Cluster | None, devices: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine with a GPU: on Ray actors have none, and auto is the CPU."""
-    used: list[Placement] = []
-
-    def seen(placement: Placement, *_: object) -> None:
-        used.append(placement)
-        raise StopTraining
-
+    prepare = Mock(side_effect=StopTraining)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.backends.cuda.is_built", lambda: True)
     for done in ("open_games", "begin"):
         monkeypatch.setattr(f"colobus.cli.throughput.{done}", lambda *_: None)
-    monkeypatch.setattr("colobus.cli.throughput.prepare", seen)
+    monkeypatch.setattr("colobus.cli.throughput.prepare", prepare)
     with pytest.raises(StopTraining):
         bench(EXPERIMENT, 1.0, lambda _: None, cluster, Devices(name))
-    assert (str(used[0].learn), str(used[0].act)) == devices
+    used: Placement = prepare.call_args.args[0]
+    assert (str(used.learn), str(used.act)) == devices
 
 
 def test_a_training_is_measured_from_its_first_version_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,3 +198,5 @@ def test_a_training_is_measured_from_its_first_version_on(monkeypatch: pytest.Mo
     counts, _ = trained(EXPERIMENT, 20.0, None, None, lambda _: None)
     assert (counts[0], counts[-1]) == ((61.0, 4106), (81.0, 4306))
     assert steady_rate(counts) == 10.0
+    assert steady_rate([(2.0, 100), (4.0, 900), (6.0, 1300)]) == 200.0  # without its first part
+    assert steady_rate([(1.0, 0), (2.0, 0)]) == 0.0

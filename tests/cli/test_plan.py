@@ -19,6 +19,7 @@ from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
 from colobus.runtime.groups import Hosts
 from colobus.training.on_virtual import Costs, measured_with, read_costs
+from conftest import reshaped
 from helpers.launching import colobus, printed, refused, told
 
 CATCH = PRESETS["dba3c-catch"]
@@ -174,17 +175,11 @@ def test_a_bound_has_all_stages_of_its_part(stage: str, bound: str) -> None:
     assert found["steps"][0] == pytest.approx(1440, rel=0.02)
 
 
-@pytest.mark.slow
-def test_more_servers_than_the_network_has_parts_are_not_tried(file: Path) -> None:
-    found = planned("--nodes", 2, "--servers", 32, "--costs", file)
-    assert "--servers 64" not in found["changes"]
-
-
-def test_a_quorum_that_the_run_has_is_no_change() -> None:
-    shape = replace(CATCH.shape, workers=16)
-    assert "--quorum 15" in tried(replace(CATCH, shape=shape))
+def test_what_is_no_run_or_no_change_is_not_tried() -> None:
+    assert "--servers 64" not in tried(reshaped(CATCH, servers=32))  # the network is too small
+    assert "--quorum 15" in tried(reshaped(CATCH, workers=16))
     for quorum in (15, 12):
-        assert "--quorum 15" not in tried(replace(CATCH, shape=replace(shape, quorum=quorum)))
+        assert "--quorum 15" not in tried(reshaped(CATCH, workers=16, quorum=quorum))
 
 
 @pytest.mark.parametrize("name", [name for name, e in PRESETS.items() if e.replay.capacity])
@@ -286,7 +281,7 @@ def test_costs_are_of_games_and_batches_that_cost_as_much(file: Path) -> None:
     size = CATCH.games.size
     larger = replace(CATCH, games=replace(CATCH.games, size=2 * size))
     assert refusal(larger) == f"measured with size {size}, here it is {2 * size}"
-    several = replace(CATCH, shape=replace(CATCH.shape, emulators=4))
+    several = reshaped(CATCH, emulators=4)
     assert refusal(several) == "measured with emulators 1, here it is 4"
     mixed = replace(CATCH, reuse=replace(CATCH.reuse, replay_proportion=16.0))
     assert refusal(mixed) == "measured with replay_proportion 0.0, here it is 16.0"
