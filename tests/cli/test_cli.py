@@ -88,9 +88,7 @@ SETTLED = [name for name in COMMANDS if name not in ("train", "show", "bench", "
         ({"torch"}, [f"{name} --help" for name in SETTLED]),
     ],
 )
-def test_simple_questions_and_mistakes_import_nothing_heavy(
-    heavy: set[str], words: list[str]
-) -> None:
+def test_simple_questions_import_nothing_heavy(heavy: set[str], words: list[str]) -> None:
     script = (
         "import sys; from colobus.cli.main import run\n"
         "for words in sys.argv[1:]:\n"

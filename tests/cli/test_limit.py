@@ -134,9 +134,7 @@ def test_how_long_learner_and_loader_wait() -> None:
 
 
 @pytest.mark.processes
-def test_bench_measures_all_stages_and_prints_the_share_of_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bench_measures_stages_and_the_share_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stages run in a process of their own, here in one instead of one for each core."""
     monkeypatch.setattr("colobus.cli.throughput.usable_cores", lambda: 1)
     rates = told("bench", "catch", "--seconds", 6)

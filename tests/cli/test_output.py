@@ -111,9 +111,7 @@ def test_alarms_are_told_once_and_again_after_they_were_over() -> None:
     assert "training goes on for 600 s (--disk-patience)" in lines[0]
 
 
-def test_on_ray_without_ray_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_ray_no_folder_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it was not installed
     constants = SimpleNamespace(ENABLE_RAY_CLUSTER=False)  # nothing is open to the network
     monkeypatch.setitem(sys.modules, "ray._private.ray_constants", constants)
@@ -167,21 +165,6 @@ def test_no_score_is_called_the_mean_of_no_games() -> None:
     assert how_it_went(Status(games=1, score=1.0)).endswith("score of the last game: 1.00")
 
 
-def test_the_next_commands_begin_with_what_started_this_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = tmp_path / ".venv" / "bin" / "colobus"
-    own.parent.mkdir(parents=True)
-    own.touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(sys, "argv", [".venv/bin/colobus", "train", "pong"])
-    lines = where_everything_is(Path("runs/pong-1"), 100)
-    assert lines[-1].split(maxsplit=2)[2] == (
-        ".venv/bin/colobus train --resume runs/pong-1 --steps 200"
-    )
-
-
 COMMAND = re.compile(r"\b(with|as|again|see):? colobus [a-z]")
 """What introduces a command that can be copied, and its beginning where nobody looked for it."""
 
@@ -200,26 +183,22 @@ def test_commands_in_messages_can_be_copied_by_whoever_reads_them() -> None:
     assert copied[0][1].startswith("usage: colobus COMMAND")
 
 
-def test_the_command_to_go_on_has_what_the_run_does_not_keep(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_command_to_go_on_has_what_a_run_does_not_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it ran, and the stop rule of a later start: neither is in config.json."""
-    monkeypatch.setattr("colobus.training.words.program", lambda: "colobus")
-    folder = Path("runs/my pong")
+    monkeypatch.setattr("colobus.training.words.program", lambda: "./colobus")
+    folder, on = Path("runs/my pong"), "./colobus train --resume 'runs/my pong'"
 
     def again(*words: str) -> str:
         launch = launched(resolve(Train, "train", words).flags)
         return how_to_go_on(words, False, folder, launch)
 
-    assert again("catch", "--steps", "10") == "colobus train --resume 'runs/my pong'"
-    words = ("--on", "ray", "--address", "10.0.0.1:6379", "--shrink", "--device", "cuda:1")
-    said = again("dba3c-pong", *words).split("'runs/my pong' ")[1]
-    assert said == "--on ray --device cuda:1 --address 10.0.0.1:6379 --shrink"
+    assert again("catch", "--steps", "10") == on
+    where = ("--on", "ray", "--address", "10.0.0.1:6379", "--shrink", "--device", "cuda:1")
+    said = "--on ray --device cuda:1 --address 10.0.0.1:6379 --shrink"
+    assert again("dba3c-pong", *where) == f"{on} {said}"
     later = ["--resume", str(folder), "--steps", "5000", "--no-graphs"]
-    assert how_to_go_on(later, True, folder, []) == (
-        "colobus train --resume 'runs/my pong' --steps 5000 --no-graphs"
-    )
-
+    assert how_to_go_on(later, True, folder, []) == f"{on} --steps 5000 --no-graphs"
+    assert where_everything_is(folder, 100)[-1].endswith(f" {on} --steps 200")
 
 @pytest.mark.parametrize(
     ("score", "mean", "error", "told"),

@@ -207,9 +207,7 @@ class Profiler(Mock):
         Path(file).write_text(self.about)
 
 
-def test_no_trace_ends_before_all_have_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_trace_ends_before_all_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is first goes on until the last has begun, however long that takes."""
     made = iter([Profiler(late=0.0), Profiler(late=0.2)])
     monkeypatch.setattr("torch.profiler.profile", lambda **_: next(made))

@@ -118,14 +118,14 @@ def test_a_job_goes_on_with_the_run_in_its_folder_as_a_training_would() -> None:
     printed("slurm", "catch", "--out", "killed")
 
 
-def test_the_cores_of_the_nodes_are_not_those_of_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nodes_have_not_what_the_login_node_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colobus.cli.experiment_flags.usable_cores", lambda: 2)
     printed("slurm", "pong", "--cores", 64)
     assert '--cores 64 "$@"' in Path("runs/pong-1.sh").read_text()
     printed("slurm", "pong", "--cores", "all")
     assert "--cores 0: must be a whole number" in refused("slurm", "pong", "--cores", 0)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    printed("slurm", "dba3c-catch", "--device", "auto")  # which is the CPU on Ray
 
 
 @pytest.mark.parametrize("flag", ["--out", "--file"])
@@ -149,52 +149,47 @@ def test_a_job_is_handed_in(says: Say) -> None:
     assert Path("runs/dba3c-pong-2.sh").exists()
 
 
+REFUSED = {
+    "--workers 25 --nodes 2": "--nodes 2: the run has 25 processes of --cpus 1, the nodes (12",
+    "--workers 5 --cpus 5 --nodes 2": "hold 4; take --nodes 3, or raise --per-process",
+    "--workers 24 --nodes 2 --evaluator --sidecars-apart": "the run has 25 processes",
+    "--cpus 13": "hold 0; lower --cpus to 12",
+    "--cores 500": "2 processes of --cpus 500, the nodes",  # whatever this machine has
+    "--cores all": "--cores all with workers on a cluster: give the number of cores",
+    "--place workers=n[4-1]": "--place workers=n[4-1]: 'n[4-1]': is no list of hosts",
+    "--place foo=n1": "--place foo=n1: the run has no such process; it has: server, worker",
+    "--wait-for-hosts 10": "--wait-for-hosts 10: want a time such as 90s",
+    "--device cuda:1": "--device cuda:1 with --on ray: Ray chooses the GPU",
+    "--nodes 0": "--nodes 0: must be at least 1",
+    "--time soon": "--time soon: want minutes",
+    "--time 4": "--time 4: two minutes before its end a job is saved",
+    "--time 0:04:59": "--time 0:04:59: two minutes before its end a job is saved",
+    "--place worker=n[1-2] --nodes 1": "--place names 2 hosts, the job has --nodes 1",
+    "--place workers=n1 --workers 17 --nodes 2": "have to be on n1, which hold 16; name more",
+    "--place workers=n[1-2] --workers 3 --nodes 3 --device cuda --gpus-per-node 1": "the named "
+    "hosts have not enough CPUs, GPUs or memory",
+    "--on threads": "--on: a job of Slurm trains on its own Ray",
+    "--address=x:1": "--address: a job of Slurm starts a Ray of its own",
+    "--resume runs/x": "--resume: name the run's folder by --out",
+    "--resume-or-start": "--resume-or-start: without --out each job has a folder of its own",
+    "--seeds 3": "--seeds: a job trains once",
+    "--name a --out b": "--name a with --out: the folder has a name",
+    "--partition a;b": "--partition a;b: is no name of Slurm",
+    "--device cuda": "the job asks for no GPUs, the run for 2; add --gpus-per-node 2",
+    "--device cuda --gpus-per-node 1 --workers 5 --nodes 2": "asks for 2 GPUs, the run for 5",
+    "--shrink --asynchronous": "--shrink: has an effect only with --workers or --learners, ",
+    "--act-with onnx --deterministic": "--act-with onnx with --deterministic: it rounds othe",
+    "--out .": "--out .: the job is named like the run; name a new folder",
+    "--workers 0.5": "--workers 0.5: not a whole number",
+    "--file /dev/null/x": "--file /dev/null/x: its folder is a file",
+}
+
+
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (
-            "--workers 25 --nodes 2",
-            "--nodes 2: the run has 25 processes of --cpus 1, the nodes (12",
-        ),
-        ("--workers 5 --cpus 5 --nodes 2", "hold 4; take --nodes 3, or raise --per-process"),
-        ("--workers 24 --nodes 2 --evaluator --sidecars-apart", "the run has 25 processes"),
-        ("--cpus 13", "hold 0; lower --cpus to 12"),
-        ("--cores 500", "2 processes of --cpus 500, the nodes"),  # whatever this machine has
-        ("--cores all", "--cores all with workers on a cluster: give the number of cores"),
-        ("--place workers=n[4-1]", "--place workers=n[4-1]: 'n[4-1]': is no list of hosts"),
-        ("--place foo=n1", "--place foo=n1: the run has no such process; it has: server, worker"),
-        ("--wait-for-hosts 10", "--wait-for-hosts 10: want a time such as 90s"),
-        ("--device cuda:1", "--device cuda:1 with --on ray: Ray chooses the GPU"),
-        ("--nodes 0", "--nodes 0: must be at least 1"),
-        ("--time soon", "--time soon: want minutes"),
-        ("--time 4", "--time 4: two minutes before its end a job is saved"),
-        ("--time 0:04:59", "--time 0:04:59: two minutes before its end a job is saved"),
-        ("--place worker=n[1-2] --nodes 1", "--place names 2 hosts, the job has --nodes 1"),
-        ("--place workers=n1 --workers 17 --nodes 2", "have to be on n1, which hold 16; name more"),
-        (
-            "--place workers=n[1-2] --workers 3 --nodes 3 --device cuda --gpus-per-node 1",
-            "the named hosts have not enough CPUs, GPUs or memory",
-        ),
-        ("--on threads", "--on: a job of Slurm trains on its own Ray"),
-        ("--address=x:1", "--address: a job of Slurm starts a Ray of its own"),
-        ("--resume runs/x", "--resume: name the run's folder by --out"),
-        ("--resume-or-start", "--resume-or-start: without --out each job has a folder of its own"),
-        ("--seeds 3", "--seeds: a job trains once"),
-        ("--name a --out b", "--name a with --out: the folder has a name"),
-        ("--partition a;b", "--partition a;b: is no name of Slurm"),
-        ("--device cuda", "the job asks for no GPUs, the run for 2; add --gpus-per-node 2"),
-        ("--device cuda --gpus-per-node 1 --workers 5 --nodes 2", "asks for 2 GPUs, the run for 5"),
-        ("--shrink --asynchronous", "--shrink: has an effect only with --workers or --learners, "),
-        ("--act-with onnx --deterministic", "--act-with onnx with --deterministic: it rounds othe"),
-        ("--out .", "--out .: the job is named like the run; name a new folder"),
-        ("--workers 0.5", "--workers 0.5: not a whole number"),
-        ("--file /dev/null/x", "--file /dev/null/x: its folder is a file"),
-    ],
-)
-def test_what_cannot_be_is_one_line(says: Say, words: str, why: str) -> None:
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_is_one_line(says: Say, words: str) -> None:
     says("sinfo", "other 2\nall* 12\nall* 16")
-    assert why in refused("slurm", "dba3c-pong", *words.split())
+    assert REFUSED[words] in refused("slurm", "dba3c-pong", *words.split())
     assert not Path("runs").exists()
 
 
@@ -247,9 +242,7 @@ def test_a_job_that_is_handed_in_anew_has_all_its_tries(count: str | None, left:
 @pytest.mark.parametrize(
     ("resolved", "address"), [("10.1.0.3", "10.1.0.3"), ("127.0.1.1", "10.0.0.7"), ("", "10.0.0.7")]
 )
-def test_the_address_of_the_head_is_none_of_its_loopback(
-    says: Say, resolved: str, address: str
-) -> None:
+def test_the_head_has_no_address_of_its_loopback(says: Say, resolved: str, address: str) -> None:
     """Ray compares it with those of the host's cards, of which Debian's own name has none."""
     says("scontrol", "n1")
     says("getent", f"{resolved} STREAM n1" if resolved else "")
@@ -276,12 +269,3 @@ def test_without_slurm_the_job_is_written() -> None:
     assert code == 2
     assert "there is no Slurm here (no sbatch on the PATH); runs/catch-1.sh is written" in err
     assert Path("runs/catch-1.sh").exists()
-
-
-def test_a_gpu_of_the_login_node_is_none_of_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On Ray the device auto is the CPU."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    words = ("slurm", "dba3c-catch", "--device", "auto", "--file", tmp_path / "job.sh")
-    assert colobus(*words, "--out", tmp_path / "run")[0] == 0
