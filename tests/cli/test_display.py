@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -47,6 +48,38 @@ def printer(terminal: bool, width: int = 90, height: int = 30) -> tuple[Printer,
 def plain(said: str) -> str:
     """Return what a terminal was sent without the codes of colours and the cursor."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
+
+
+STATUS = Status(
+    steps=430_080,
+    seconds=252.0,
+    version=420,
+    games=812,
+    score=15.7,
+    best=16.02,
+    last_checkpoint="00000412.safetensors",
+    lag=(1.0, 1.2, 2.0),
+)
+TRAFFIC = Traffic(counted=900, dropped=75, partial=25, moved=10**9)
+WORKERS = WorkersStatus(active=3, all=4, traffic=TRAFFIC, updates=1001, queue=1.25, waited=0.126)
+OF_WORKERS = replace(STATUS, workers=WORKERS, evaluated=17.28)
+ROLES = [
+    role("learner-0", learn=50.0, wait_for_experience=10.0),
+    role("actor-0", act=20.0, emulate=30.0),
+]
+CURVE = [(374_000 + 1000 * i, 220.0 + 0.6 * i, i - 21.0) for i in range(37)]
+MILLION = StopRule(steps=1_000_000)
+
+
+def shown_at(
+    width: int, height: int, view: Status, stop: StopRule = MILLION, earlier: Curve = CURVE
+) -> list[str]:
+    """Return the lines of the panel at a size, without codes."""
+    to, file = printer(terminal=True, width=width, height=height)
+    with Display("pong · runs/pong-1", stop, to, earlier) as shown:
+        shown.watch(Status(steps=411_000, seconds=242.0), [])
+        shown.watch(view, ROLES)
+    return ("╭" + plain(file.getvalue()).split("╭")[-1]).rstrip().splitlines()
 
 
 def test_a_table_that_is_no_terminals_cuts_no_name() -> None:
@@ -135,30 +168,8 @@ def test_the_curve_keeps_its_height_where_nothing_was_measured() -> None:
     assert flat == ["2.0 ┤▁▁▁▁▁▁▁▁▁"]
 
 
-def full_status() -> Status:
-    return Status(
-        steps=430_080,
-        seconds=252.0,
-        version=420,
-        games=812,
-        score=15.7,
-        best=16.02,
-        last_checkpoint="00000412.safetensors",
-        lag=(1.0, 1.2, 2.0),
-    )
-
-
-CURVE = [(374_000 + 1000 * i, 220.0 + 0.6 * i, i - 21.0) for i in range(37)]
-
-
-ROLES = [
-    role("learner-0", learn=50.0, wait_for_experience=10.0),
-    role("actor-0", act=20.0, emulate=30.0),
-]
-
-
 def test_the_panel_says_everything_and_fits() -> None:
-    lines = shown_at(90, 30, full_status(), StopRule(steps=1_000_000, until_score=18.0))
+    lines = shown_at(90, 30, STATUS, StopRule(steps=1_000_000, until_score=18.0))
     for words in (
         "pong · runs/pong-1",
         "of the way to a score of 18 · about 0:0",
@@ -219,35 +230,23 @@ def test_the_line_of_a_program_changes_in_place_where_that_is_shown(
     assert all(len(one) <= 39 for one in shown) == (where == "terminal")
 
 
-def bundled_status() -> Status:
-    status = full_status()
-    traffic = Traffic(counted=900, dropped=75, partial=25, moved=10**9)
-    status.workers = WorkersStatus(
-        active=3, all=4, traffic=traffic, updates=1001, queue=1.25, waited=0.126
-    )
-    status.evaluated = 17.28
-    return status
-
-
 def test_workers_in_words() -> None:
-    workers = bundled_status().workers
-    assert workers is not None
-    assert about_workers(workers) == [
+    assert about_workers(WORKERS) == [
         "3 of 4 workers active",
         "7.5 % of gradients dropped",
         "2.5 % taken by some servers only",
         "1.2 kept in the replay",
         "0.13 s of waiting in an update",
     ]
-    none = about_workers(workers._replace(traffic=Traffic()))
+    none = about_workers(WORKERS._replace(traffic=Traffic()))
     assert none[1:3] == ["0.0 % of gradients dropped", "0.0 % taken by some servers only"]
 
 
 def test_the_plain_line_of_workers() -> None:
     shown = Outlook(StopRule(steps=1_000_000))
     shown.see(Status(steps=411_000, seconds=242.0), [])
-    shown.see(bundled_status(), ROLES)
-    assert shown.line(bundled_status()) == (
+    shown.see(OF_WORKERS, ROLES)
+    assert shown.line(OF_WORKERS) == (
         "430,080 steps, 1,908 datapoints/s, score 15.70, best 16.02, evaluated 17.28, 812 games, "
         "speed limited by learning, learns from games 1.2 updates old (at most 2), "
         "3 of 4 workers active, 7.5 % of gradients dropped, 2.5 % taken by some servers only, "
@@ -270,24 +269,10 @@ def test_progress_counts_on_a_terminal_and_is_one_line_elsewhere() -> None:
     assert file.getvalue() == "playing …\n"
 
 
-MILLION = StopRule(steps=1_000_000)
-
-
-def shown_at(
-    width: int, height: int, view: Status, stop: StopRule = MILLION, earlier: Curve = CURVE
-) -> list[str]:
-    """Return the lines of the panel at a size, without codes."""
-    to, file = printer(terminal=True, width=width, height=height)
-    with Display("pong · runs/pong-1", stop, to, earlier) as shown:
-        shown.watch(Status(steps=411_000, seconds=242.0), [])
-        shown.watch(view, ROLES)
-    return ("╭" + plain(file.getvalue()).split("╭")[-1]).rstrip().splitlines()
-
-
 @pytest.mark.parametrize(("width", "height"), [(40, 12), (60, 16), (80, 24), (120, 30), (200, 50)])
 def test_the_panel_fits_any_terminal(width: int, height: int) -> None:
     stop = StopRule(steps=1_000_000, until_score=18.0, until_evaluated=300.0)
-    lines = shown_at(width, height, bundled_status(), stop=stop)
+    lines = shown_at(width, height, OF_WORKERS, stop=stop)
     assert {len(line) for line in lines} == {width}
     assert len(lines) < height
     text = " ".join(" ".join(line.strip("│ ") for line in lines).split())
@@ -298,16 +283,14 @@ def test_the_panel_fits_any_terminal(width: int, height: int) -> None:
 
 
 def test_a_wide_terminal_has_the_curve_beside_the_figures_and_losses() -> None:
-    status = full_status()
-    status.values = {"policy_loss": -0.0123, "value_loss": 0.5, "entropy": 1.25}
+    status = replace(STATUS, values={"policy_loss": -0.0123, "value_loss": 0.5, "entropy": 1.25})
     lines = shown_at(160, 40, status)
     (both,) = (line for line in lines if "1,908 steps/s" in line)
     assert "15.7 ┤" in both  # the highest score of the curve
     text = "\n".join(lines)
     assert "policy loss -0.0123" in text
     assert "entropy 1.25" in text
-    columns = max(line.count("█") for line in lines if "┤" in line)
-    assert columns > 30
+    assert max(line.count("█") for line in lines if "┤" in line) > 30
     assert "policy loss" not in "\n".join(shown_at(80, 40, status))
 
 

@@ -200,6 +200,7 @@ def test_the_command_to_go_on_has_what_a_run_does_not_keep(monkeypatch: pytest.M
     assert how_to_go_on(later, True, folder, []) == f"{on} --steps 5000 --no-graphs"
     assert where_everything_is(folder, 100)[-1].endswith(f" {on} --steps 200")
 
+
 @pytest.mark.parametrize(
     ("score", "mean", "error", "told"),
     [
