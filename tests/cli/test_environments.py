@@ -164,9 +164,8 @@ def test_recipes_are_of_the_environment_and_end(name: str) -> None:
 def test_arguments_of_an_environment_are_settings(tmp_path: Path) -> None:
     words = ("FrozenLake-v1", "--env-kwargs", "map_name='8x8'", "is_slippery=False", "--seed", "2")
     wanted = resolve(ExperimentFlags, "train", words).experiment
-    assert wanted == entry.preset(
-        "FrozenLake-v1", env_kwargs={"map_name": "8x8", "is_slippery": False}, seed=2
-    )
+    lake = {"map_name": "8x8", "is_slippery": False}
+    assert wanted == entry.preset("FrozenLake-v1", env_kwargs=lake, seed=2)
     assert wanted.games.env_kwargs == ("map_name='8x8'", "is_slippery=False")
     write_config(tmp_path, Config("lake", wanted, 4, {}))
     games = read_config(tmp_path).experiment.games

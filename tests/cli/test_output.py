@@ -68,7 +68,6 @@ def test_a_callback_may_end_the_run(tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("where", ["| true", "> /dev/full", ">&-"])
 def test_a_run_goes_on_without_its_stdout(where: str, tmp_path: Path) -> None:
-    """It goes into a closed pipe, onto a full disk, or nowhere."""
     run = tmp_path / "run"
     words = [*CATCH, "--out", str(run), "--steps", "4000", "--checkpoint-seconds", "0.2"]
     shell = ["bash", "-o", "pipefail", "-c", f'"$@" {where}', "bash", sys.executable]
@@ -136,10 +135,8 @@ def test_a_run_that_must_be_longer_than_asked_says_so(tmp_path: Path) -> None:
         return run.steps, [line for line in lines if "--steps" in line]
 
     short, said = learned("short", steps=10)
-    least = f"--steps 10: the run will have at least {short:,} steps: "
-    assert said == [
-        f"{least}random ones that measure the input (--random-steps 512) and a first batch"
-    ]
+    random = "random ones that measure the input (--random-steps 512) and a first batch"
+    assert said == [f"--steps 10: the run will have at least {short:,} steps: {random}"]
     assert learned("long", steps=short) == (short, [])
     on, said = learned("on", from_run=tmp_path / "short", steps=10)  # which needs no random steps
     assert said == [f"--steps 10: the run will have at least {on:,} steps: a first batch"]
@@ -155,9 +152,8 @@ def test_the_fewest_steps_of_a_run(name: str, least: int) -> None:
 
 
 def test_no_score_is_called_the_mean_of_no_games() -> None:
-    assert how_it_went(Status(steps=6_144, seconds=3.0)) == (
-        "6,144 steps in 0:03; no game was over yet, so there is no score"
-    )
+    none = how_it_went(Status(steps=6_144, seconds=3.0))
+    assert none == "6,144 steps in 0:03; no game was over yet, so there is no score"
     some = Status(steps=9_000, seconds=65.0, games=7, score=-20.5)
     assert how_it_went(some).endswith("1:05; mean score of the last 7 games: -20.50")
     many = Status(steps=9_000, seconds=65.0, games=70, score=1.0)

@@ -50,11 +50,8 @@ class Event(NamedTuple):
 def processes_in(trace: Path) -> dict[str, dict[str, list[Event]]]:
     """Return what a trace has by process and thread, in the order of the starts."""
     events: list[dict[str, Any]] = json.loads(trace.read_text())["traceEvents"]
-    names = {
-        (e["name"], e["pid"], e["tid"]): e["args"]["name"]
-        for e in events
-        if "name" in e.get("args", {})
-    }
+    named = [e for e in events if "name" in e.get("args", {})]
+    names = {(e["name"], e["pid"], e["tid"]): e["args"]["name"] for e in named}
     found: dict[str, dict[str, list[Event]]] = {}
     for e in events:
         if e["ph"] == "X":
