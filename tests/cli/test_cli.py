@@ -150,7 +150,9 @@ MISTAKES = {
     "train pong --actors 0": "…: must be at least 1 and at most 1,024",
     "train pong --lr 0.1": "…: must not be above --lr-max 0.004; raise that too",
     "train pong --gamma 1.5": "…: must be at least 0 and at most 1",
+    "show catch --gamma 1.0000001": "…: must be at least 0 and at most 1",
     "train pong --seed -1": "…: must be at least 0",
+    "show catch --seed 3000000000": "…: must be at least 0 and at most 2,147,483,647",
     "train pong --size 5": "…: the torso 'small' needs at least 14",
     "train pong --torso nature --size 35": "…: the torso 'nature' needs at least 36",
     "train catch --torso small": "those of catch are 10x5; take --torso tiny",
@@ -452,12 +454,9 @@ def test_training_leaves_everything_and_says_where(trained: Trained) -> None:
     saved = json.loads(file.read_text())
     assert saved == summary["evaluation"]
     assert saved["episodes"] == 50
-    for line in (
-        f"colobus record {folder}",
-        f"colobus eval {folder}",
-        f"colobus train --resume {folder} --steps {2 * steps}",
-    ):
-        assert line in err
+    again = f"train --resume {folder} --steps {2 * steps}"
+    for words in (f"record {folder}", f"eval {folder}", again):
+        assert f"colobus {words}" in err
     assert already_over(folder, StopRule(steps=steps)) == f"{steps:,} steps of {steps:,}"
     assert already_over(folder, StopRule(steps=steps + 1)) == ""
     path = newest_checkpoint(folder / "checkpoints")[0].with_suffix(".json")

@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -33,16 +33,12 @@ def role(name: str, **seconds: float) -> RoleState:
     return RoleState(name, stage, False, 0.0, 1, spent, False, False)
 
 
-def printing_to(file: IO[str], terminal: bool = True, width: int = 90, height: int = 30) -> Printer:
+def printer(terminal: bool, width: int = 90, height: int = 30) -> tuple[Printer, io.StringIO]:
+    file = io.StringIO()
     console = Console(
         file=file, force_terminal=terminal, width=width, height=height, soft_wrap=True
     )
-    return Printer(console=console)
-
-
-def printer(terminal: bool, width: int = 90, height: int = 30) -> tuple[Printer, io.StringIO]:
-    file = io.StringIO()
-    return printing_to(file, terminal, width, height), file
+    return Printer(console=console), file
 
 
 def plain(said: str) -> str:
@@ -428,8 +424,8 @@ def show_some(display: Display) -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437", "utf-8"])
 def test_a_terminal_that_speaks_little_gets_a_panel_without_the_curve(encoding: str) -> None:
     raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding=encoding, errors="replace")
-    to = printing_to(file)
+    to, _ = printer(terminal=True)
+    to.console.file = file = io.TextIOWrapper(raw, encoding=encoding, errors="replace")
     show_some(Display("pong · runs/pong-1", StopRule(steps=9), to))
     to.line("score 0.5 ± 0.1 → runs/größe")
     file.flush()

@@ -149,23 +149,17 @@ def test_milestones_are_filmed_side_by_side(folder: Path) -> None:
     assert titles == ["before: 0 steps", "half way: 500 steps", "after: 1,000 steps"]
     assert all(game["over"] and game["score"] in (-1.0, 1.0) for game in said["games"])
     assert size(folder / "videos" / "milestones.gif") == (3 * 240 + 2 * 6, 264)
-
-
-def test_without_a_checkpoint_half_way_it_says_so(folder: Path) -> None:
-    (folder / "checkpoints" / "00000003.json").unlink()
+    (folder / OLDER).with_suffix(".json").unlink()  # the checkpoint half way
     said = printed("record", folder, "--milestones", "--seconds", 1)
     assert "no complete checkpoint is near half way" in said
     assert size(folder / "videos" / "milestones.mp4") == (2 * 360 + 6, 514)
 
 
-def test_several_games_of_a_run_are_in_one_picture(folder: Path) -> None:
+def test_several_games_are_in_one_picture(folder: Path) -> None:
     said = printed("record", folder, "--grid", 4, "--seed", 7, "--gif")
     assert [f"seed {seed}: score" in said for seed in (7, 8, 9, 10)] == [True] * 4
     assert said.count("the game was over") == 4
     assert size(folder / "videos" / "1000-grid.gif") == (2 * 240 + 6, 2 * 264 + 6)
-
-
-def test_several_runs_are_in_one_picture(folder: Path) -> None:
     other = folder.with_name("catch-2")
     write_run(other)
     out = folder.with_name("both.mp4")

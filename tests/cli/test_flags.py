@@ -1,4 +1,4 @@
-"""Flags and arguments of other libraries are answered with ours, those without effect refused."""
+"""Flags: what help says of them, what is answered to those of others, and which are refused."""
 
 from __future__ import annotations
 
@@ -14,32 +14,30 @@ import colobus
 from colobus.cli.experiment_flags import flag_in_group, resolve
 from colobus.cli.flags import flag_of, flags_of
 from colobus.cli.main import COMMANDS
+from colobus.cli.show import parts_of
 from colobus.cli.train import Train
+from colobus.envs.make import known_games
 from colobus.experiment.aliases import others
 from colobus.experiment.presets import FAMILIES, PRESETS, preset
 from colobus.experiment.settings import ALGORITHMS, Experiment, argument, groups_of
 from helpers.hostile import make_run
 from helpers.launching import colobus as command
-from helpers.launching import printed, refused
-
-
-def arguments() -> set[str]:
-    """Return the names in Python of all settings with any algorithm."""
-    found = {"seed", "deterministic"}
-    for algorithm in ALGORITHMS.values():
-        groups = groups_of(Experiment(algorithm=algorithm())).items()
-        found |= {argument(name, of) for of, group in groups for name in vars(group)}
-    return found
+from helpers.launching import printed, refused, told
+from helpers.players import write_run
 
 
 def test_all_of_our_names_exist_and_none_of_theirs_does() -> None:
-    more = {"out", "episodes", "resume", "cores", "seeds", "track"}  # of commands
-    known, settings = arguments() | more, others("setting")
+    own = {"seed", "deterministic"}  # settings with any algorithm, as in Python
+    for algorithm in ALGORITHMS.values():
+        groups = groups_of(Experiment(algorithm=algorithm())).items()
+        own |= {argument(name, of) for of, group in groups for name in vars(group)}
+    known = own | {"out", "episodes", "resume", "cores", "seeds", "track"}  # of commands
+    settings = others("setting")
     for name, (ours, note) in settings.items():
         mentioned = {*ours.split(), *re.findall(r"\{(\w+)\}", note)}
         assert mentioned <= known, name
         assert name == name.lower()
-    assert not settings.keys() & (arguments() - {"game"})  # which has no flag
+    assert not settings.keys() & (own - {"game"})  # which has no flag
     flags = {*flags_of(Train, flag_in_group)} - {"--game"}
     assert not {flag_of(name) for name in settings} & flags
     assert {family for family, _ in others("algorithm").values()} - {""} <= FAMILIES.keys()
@@ -159,11 +157,6 @@ def test_whole_floats_from_python() -> None:
 def test_arguments_in_python_too(call: Callable[..., object], given: str, said: str) -> None:
     with pytest.raises(colobus.ColobusError, match=f"^{given}: unknown setting; {said}"):
         call("catch", **{given: "x"})
-
-
-def test_given_numbers_and_limits_are_not_rounded() -> None:
-    assert "--gamma 1.0000001: must be at" in refused("show", "catch", "--gamma", "1.0000001")
-    assert "at most 2,147,483,647" in refused("show", "catch", "--seed", "3000000000")
 
 
 def test_attributes_of_the_module_too() -> None:
@@ -321,3 +314,136 @@ def test_costs_are_not_measured_on_another_cluster(monkeypatch: pytest.MonkeyPat
 )
 def test_presets_and_flags_with_what_they_need_are_taken(words: str) -> None:
     printed("show", *words.split())
+
+
+def in_a_line(said: str) -> str:
+    """Return what a panel says, without its frame."""
+    return " ".join(said.replace("│", " ").split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ask", ["--help", "--help-all"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_the_terminal_and_no_default_is_none(
+    command: str, ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = printed(command, ask)
+    assert max(map(len, shown.splitlines())) <= 80
+    text = in_a_line(shown)
+    assert text.startswith(f"usage: colobus {command} ")
+    for empty in ("(default: None)", "(default: )", "(default: '')"):
+        assert empty not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["train", "show", "bench"])
+def test_help_names_the_preset_of_its_defaults(command: str) -> None:
+    for words, name in (([], "pong"), (["dqn-breakout"], "dqn-breakout")):
+        text = in_a_line(printed(command, *words, "--help"))
+        assert f"The defaults are those of {name}; with another game or preset there are" in text
+        assert f"colobus {command} breakout --help" in text
+    assert "(default: None)" not in text
+
+
+@pytest.mark.parametrize("words", [["train", "pong"], ["show", "dqn-pong"], ["bench"]])
+def test_help_is_short_and_help_all_has_everything(words: list[str]) -> None:
+    short, everything = (
+        re.findall(r"^\W{2}(?:-h, )?(--[a-z][\w-]*)", printed(*words, ask), re.M)
+        for ask in ("--help", "--help-all")
+    )
+    assert 12 <= len(short) <= 25
+    assert {"--help", "--steps", "--lr", "--seed", "--actors"} < {*short} < {*everything}
+    assert len(everything) > 90
+
+
+OWN = {
+    "plan": "--nodes --link --costs --changes",
+    "slurm": "--nodes --time --partition --account --gpus-per-node --file --submit --out",
+    "bench": "--seconds --profile --costs --on",
+    "show": "--nodes",
+    "train": "--out --on --resume --seeds",
+}
+
+
+@pytest.mark.parametrize("command", OWN)
+def test_help_has_the_flags_that_only_this_command_has(command: str) -> None:
+    text = printed(command, "--help")
+    assert {*OWN[command].split()} <= {*re.findall(r"--[a-z][\w-]*", text)}
+    assert "--host-cores" not in text
+
+
+@pytest.mark.parametrize("ask", ["--help", "--help-all"])
+def test_help_tells_of_no_flag_that_a_job_cannot_have(ask: str) -> None:
+    text = printed("slurm", ask)
+    found = re.findall(r"^\W{2}(--[a-z][\w-]*)", text, re.M)
+    assert "--time" in found
+    assert not {"--resume", "--resume-or-start", "--seeds", "--address"} & {*found}
+    assert "--on {" not in text
+
+
+@pytest.mark.slow
+def test_help_still_prints_defaults_that_say_something(tmp_path: Path) -> None:
+    text = in_a_line(printed("train", "pong", "--help"))
+    for said in ("(default: 1000000)", "(default: 18.0)", "(default: 0.002)", "(default: 1)"):
+        assert said in text
+    write_run(tmp_path)
+    text = in_a_line(printed("train", "--resume", tmp_path, "--help"))
+    assert "The defaults are those of the run." in text
+
+
+@pytest.mark.parametrize("words", [["watch", "runs"], ["eval", "x"], ["train", "breakout"]])
+def test_help_has_the_words_that_were_given_too(words: list[str]) -> None:
+    alone, there = printed(words[0], "--help"), printed(*words, "--help")
+    assert "positional arguments" in there
+    assert there == alone or words[0] == "train"  # which has the defaults of what is named
+
+
+def test_every_listed_name_can_be_learned() -> None:
+    said = told("games")
+    assert list(said) == ["Atari games", "small games", "presets", "families"]
+    assert len(said["Atari games"]) > 100
+    listed = [name for kind in list(said)[:3] for name in said[kind]]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {*known_games(), *PRESETS}
+    for name in (*said["Atari games"][:3], *said["small games"], *said["presets"]):
+        preset(name)
+    for family in said["families"]:
+        preset(f"{family}-seaquest")
+    assert said["families"] == list(FAMILIES)
+
+
+def test_the_list_is_for_people_and_can_be_narrowed() -> None:
+    text = printed("games")
+    for words in ("space_invaders", "dqn-", "train CartPole-v1"):
+        assert words in text
+    text = printed("games", "Pong")
+    assert "Atari games (1):" in text
+    assert "gorila-pong" in text
+    assert "seaquest" not in text
+    assert "no game or preset contains 'tetris-3'" in printed("games", "tetris-3")
+
+
+ON = {
+    "pong": {"PPO's clipped loss", "several epochs", "adaptive rate"},
+    "impala-seaquest": {"V-trace"},
+}
+
+
+@pytest.mark.parametrize("name", ON)
+def test_the_parts_that_are_on(name: str) -> None:
+    (line,) = re.findall(r"^parts: .*?(?=^parameters: )", printed("show", name), re.M | re.S)
+    on, _, off = re.sub(r"\s+", " ", line).strip().partition("; off: ")
+    parts = parts_of(preset(name)[0])
+    assert set(re.findall(r"(?:parts: |, )(.+?) \(--", on)) == ON[name]
+    assert set(off.split(", ")) == {part["name"] for part in parts} - ON[name]
+    assert "--advantage" in {part["flag"].split()[0] for part in parts}
+
+
+def test_every_part_of_appo_can_be_switched_on_and_off() -> None:
+    every = {part["name"] for part in parts_of(PRESETS["pong"])}
+    states = {(part["name"], part["on"]) for name in PRESETS for part in parts_of(PRESETS[name])}
+    assert {name for name, on in states if on} == every
+    assert {name for name, on in states if not on} == every
+    assert "parts: " not in printed("show", "dqn-pong")  # which is another algorithm
+    assert told("show", "dqn-pong")["parts"] == []

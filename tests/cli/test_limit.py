@@ -12,18 +12,9 @@ import pytest
 import torch
 
 from colobus.algorithms.dqn import DQN
+from colobus.cli import throughput
 from colobus.cli.bench import table_of
-from colobus.cli.throughput import (
-    act,
-    bench,
-    emulate,
-    learn,
-    limit_of,
-    stage_rates,
-    steady_rate,
-    trained,
-    waiting_shares,
-)
+from colobus.cli.throughput import act, emulate, learn, limit_of, stage_rates, steady_rate
 from colobus.envs.api import GameSettings
 from colobus.experiment.presets import PRESETS
 from colobus.nets.network import NetworkSettings
@@ -129,7 +120,7 @@ def test_how_long_learner_and_loader_wait() -> None:
         "learner-1": {},
     }
     roles = [RoleState(name, "", False, 0.0, 1, s, False, False) for name, s in spent.items()]
-    shares = waiting_shares(roles)
+    shares = throughput.waiting_shares(roles)
     assert shares == {"loader_waits": 0.75, "learner_waits": 0.3, "learner_waits_for_batch": 0.1}
 
 
@@ -173,7 +164,7 @@ def test_the_limit_is_that_of_the_devices_of_its_training(
         monkeypatch.setattr(f"colobus.cli.throughput.{done}", lambda *_: None)
     monkeypatch.setattr("colobus.cli.throughput.prepare", prepare)
     with pytest.raises(StopTraining):
-        bench(EXPERIMENT, 1.0, lambda _: None, cluster, Devices(name))
+        throughput.bench(EXPERIMENT, 1.0, lambda _: None, cluster, Devices(name))
     used: Placement = prepare.call_args.args[0]
     assert (str(used.learn), str(used.act)) == devices
 
@@ -193,7 +184,7 @@ def test_a_training_is_measured_from_its_first_version_on(monkeypatch: pytest.Mo
         raise AssertionError("it was not ended")
 
     monkeypatch.setattr("colobus.cli.throughput.train", begins_late)
-    counts, _ = trained(EXPERIMENT, 20.0, None, None, lambda _: None)
+    counts, _ = throughput.trained(EXPERIMENT, 20.0, None, None, lambda _: None)
     assert (counts[0], counts[-1]) == ((61.0, 4106), (81.0, 4306))
     assert steady_rate(counts) == 10.0
     assert steady_rate([(2.0, 100), (4.0, 900), (6.0, 1300)]) == 200.0  # without its first part

@@ -67,8 +67,7 @@ def test_the_words_of_the_training_are_kept_and_no_others() -> None:
     assert f'    colobus train {kept} "$@" \\\n' in text
     for line in asked.split():
         assert f"\n#SBATCH --{line}\n" in text
-    shown = bash(text.partition("head=$(")[0] + 'echo "$run"')
-    assert shown.stdout == "a b/it's\n"
+    assert bash(text.partition("head=$(")[0] + 'echo "$run"').stdout == "a b/it's\n"
 
 
 @pytest.mark.slow
@@ -248,8 +247,7 @@ def test_the_head_has_no_address_of_its_loopback(says: Say, resolved: str, addre
     says("getent", f"{resolved} STREAM n1" if resolved else "")
     says("hostname", "fd00::7 10.0.0.7")
     lines = "head=" + EXAMPLE.read_text().partition("\nhead=")[2].partition("\nport=")[0]
-    shown = bash(f"{lines}\necho $host", SLURM_JOB_NODELIST="n[1-2]")
-    assert shown.stdout == f"{address}\n"
+    assert bash(f"{lines}\necho $host", SLURM_JOB_NODELIST="n[1-2]").stdout == f"{address}\n"
 
 
 @pytest.mark.processes
