@@ -409,9 +409,7 @@ def test_of_two_that_see_the_same_free_folder_each_has_its_own(here: Path) -> No
         assert again == first
 
 
-def test_a_new_run_takes_the_next_folder_if_another_process_was_faster(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_run_takes_the_next_free_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(name: str) -> Path:
         free = free_folder(name)
         free.mkdir(parents=True)  # by the other process
@@ -515,9 +513,7 @@ def test_scores_that_cannot_be_saved_are_printed(trained: Trained, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_training_whose_end_fails_still_has_its_summary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_that_fails_has_its_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = ColobusError("cannot write film.mp4: No space left on device")
     monkeypatch.setattr("colobus.evaluation.films.player.record", Mock(side_effect=full))
     folder = tmp_path / "run"
@@ -533,9 +529,7 @@ def test_a_training_whose_end_fails_still_has_its_summary(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("usual_signals")
-def test_a_signal_while_an_agent_is_loaded_has_its_own_exit_code(
-    trained: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_while_an_agent_loads(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = Mock(side_effect=lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     monkeypatch.setattr("colobus.evaluation.agent.load", stopped)
     code, _, err = colobus("eval", trained[0])
@@ -641,16 +635,14 @@ def test_show_prints_the_published_command() -> None:
 
 
 def test_an_evaluation_with_published_scores_is_a_table() -> None:
-    settings = PROTOCOLS["noop"].settings(GameSettings(game="breakout"))
+    noop = PROTOCOLS["noop"]
+    settings = noop.settings(GameSettings(game="breakout"))
     played: dict[str, Any] = {"games": [10.0, 22.2], "mean": 16.1, "human_normalised": 50.0}
-    evaluation = SimpleNamespace(
-        protocol=PROTOCOLS["noop"], settings=settings, steps=2_500_000, **played
-    )
+    evaluation = SimpleNamespace(protocol=noop, settings=settings, steps=2_500_000, **played)
     file = io.StringIO()
     table = table_beside(stand_in(evaluation), compare(settings))
     Console(file=file, width=100).print(table, soft_wrap=False)
-    lines = file.getvalue().splitlines()
-    rows = [tuple(re.split(r"\s{2,}", line.strip())) for line in lines]
+    rows = [tuple(re.split(r"\s{2,}", line.strip())) for line in file.getvalue().splitlines()]
     assert rows[2] == ("this agent", "noop, 2 games", "10.0 M", "16.1", "50.0")
     for row in (
         ("DQN, 2015", "no-ops, 5 min", "200 M", "401.2", "1,387.2", "yes"),

@@ -255,11 +255,9 @@ def test_every_command_finds_it_by_name(module: Path) -> None:
     printed("train", "--resume", folder, "--steps", 3000, "--no-finish")
     printed("show", folder)
     printed("record", folder, "--out", module / "film.gif", "--seconds", 1)
-    result = colobus.train(
-        "catch", module / "again", algorithm="shy_module:Shy", steps=600, log=lambda _: None
-    )
-    colobus.load(result.folder)
-    assert type(read_config(result.folder).experiment.algorithm).__name__ == "Shy"
+    run = colobus.train("catch", module / "again", algorithm="shy_module:Shy", steps=600, log=print)
+    colobus.load(run.folder)
+    assert type(read_config(run.folder).experiment.algorithm).__name__ == "Shy"
 
 
 def test_its_settings_are_flags_on_those_of_the_preset(module: Path) -> None:
