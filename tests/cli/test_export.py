@@ -70,14 +70,14 @@ REFUSED = {
     "record RUN --milestones --grid 2": "--milestones with --grid: two kinds of films",
     "record RUN RUN --milestones": "--milestones with 2 runs: takes one run",
     "record RUN --milestones --checkpoint 7": "--milestones with --checkpoint",
-    "record OLDER --milestones": "--milestones with OLDER: takes a run, with its checkpoints",
+    "record HALF --milestones": "--milestones with HALF: takes a run, with its checkpoints",
     "record RUN RUN --checkpoint 7": "--checkpoint with 2 runs",
     "record RUN RUN": "a film of 2 runs: say where with --out FILE",
     "record RUN --grid 37": "--grid 37: must be at least 0 and at most 36",
     "record RUN RUN --grid 20 --out a.mp4": "2 runs with --grid 20: at most 36 games in all",
     "eval ALL": "'ALL' is a folder of runs: name one of them, such as RUN",
     "show ALL": "'ALL' is a folder of runs: name one of them, such as RUN",
-    "eval OLDER --checkpoint 7": "checkpoint 7: OLDER is one already; leave one out",
+    "eval HALF --checkpoint 7": "checkpoint 7: HALF is one already; leave one out",
     "eval RUN/checkpoints/8.safetensors": "'RUN/checkpoints/8.safetensors': there is no such "
     "checkpoint",
     "show RUN/checkpoints/8.safetensors": "'RUN/checkpoints/8.safetensors': there is no such "
@@ -94,7 +94,7 @@ def test_what_cannot_be_is_one_line(words: str, folder: Path) -> None:
     (aside / "config.json").touch()  # of a run that was set aside, which is not offered
     before = sorted(folder.parent.rglob("*"))
     asked, said = words, REFUSED[words]
-    for name, path in (("RUN", folder), ("ALL", folder.parent), ("OLDER", folder / OLDER)):
+    for name, path in (("RUN", folder), ("ALL", folder.parent), ("HALF", folder / OLDER)):
         asked, said = (text.replace(name, str(path)) for text in (asked, said))
     assert refused(*asked.split()).startswith(f"colobus: {said}")
     assert sorted(folder.parent.rglob("*")) == before

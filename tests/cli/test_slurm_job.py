@@ -38,12 +38,12 @@ def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 
     return says
 
+
 def bash(script: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a part of a job, which finds the programs of the test and the usual ones."""
     environment = {"PATH": f"{os.environ['PATH']}:/usr/bin:/bin"} | variables
     command = ["/bin/bash", "-c", script, "job", *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
 
 
 @pytest.mark.processes
