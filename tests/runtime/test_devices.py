@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ from conftest import reshaped, short_pong, tuned
 from helpers.launching import refused
 from helpers.tapes import taped as taped
 
-GPU = torch.device("cuda", 0)
+GPU, SECOND = torch.device("cuda", 0), torch.device("cuda", 1)
 
 
 @pytest.fixture
@@ -49,13 +50,16 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
 
 
-def test_devices_have_the_names_of_torch(two_gpus: None) -> None:
-    assert find_device("cpu") == CPU
-    assert find_device("cuda") == GPU
-    assert find_device("cuda:1") == torch.device("cuda", 1)
+def test_devices_have_the_names_of_torch_and_graphs_are_of_a_gpu(two_gpus: None) -> None:
+    assert [find_device(name) for name in ("cpu", "cuda", "cuda:1")] == [CPU, GPU, SECOND]
     assert place(Devices()) == ON_CPU
-    assert place(Devices("cuda:1")) == Placement(find_device("cuda:1"), find_device("cuda:1"), True)
+    assert place(Devices("cuda")) == Placement(GPU, GPU, True)
+    assert place(Devices("cuda:1")) == Placement(SECOND, SECOND, True)
     assert place(Devices("cuda", "cpu")) == Placement(GPU, CPU, True)
+    assert place(Devices("cpu", "cuda")) == Placement(CPU, GPU, False)
+    assert not place(Devices("cuda", cuda_graphs=False)).cuda_graphs
+    assert place(Devices("cuda")).acts_by_graph
+    assert not place(Devices("cuda", "cpu")).acts_by_graph
     assert place(Devices("cuda", "cpu")).gpus == [GPU]
     assert ON_CPU.gpus == []
 
@@ -68,13 +72,6 @@ def test_auto_is_a_gpu_if_there_is_one(two_gpus: None, monkeypatch: pytest.Monke
     assert place(Devices("auto", "cpu")) == Placement(GPU, CPU, True)
     assert is_gpu("auto")
     assert place(Devices("auto"), on_ray=True) == ON_CPU  # its processes have none
-
-
-def test_graphs_are_of_a_gpu(two_gpus: None) -> None:
-    assert place(Devices("cuda")) == Placement(GPU, GPU, True)
-    assert place(Devices("cuda")).acts_by_graph
-    assert not place(Devices("cuda", "cpu")).acts_by_graph
-    assert not place(Devices("cuda", cuda_graphs=False)).cuda_graphs
     assert not place(Devices("cpu", "cuda")).cuda_graphs
 
 
@@ -94,25 +91,17 @@ def test_other_names_are_refused(name: str) -> None:
         find_device(name)
 
 
-def test_a_build_without_cuda_is_named(no_cuda: None) -> None:
-    said = rf"^--act-device cuda: torch {torch.__version__.replace('+', '.')} is built without CUDA"
-    with pytest.raises(ColobusError, match=said):
-        place(Devices("cpu", "cuda"))
-
-
 def test_a_gpu_that_is_not_there_is_refused(
     two_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(
-        ColobusError, match=r"^--device cuda:3: there are 2 GPUs, cuda:0 to cuda:1$"
+    for gpus, name, said in (
+        (2, "cuda:3", "there are 2 GPUs, cuda:0 to cuda:1$"),
+        (1, "cuda:1", "there is 1 GPU, cuda:0$"),
+        (0, "cuda", "torch finds no GPU on this machine"),
     ):
-        find_device("cuda:3")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ColobusError, match=r"^--device cuda:1: there is 1 GPU, cuda:0$"):
-        find_device("cuda:1")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ColobusError, match=r"torch finds no GPU on this machine"):
-        find_device("cuda")
+        monkeypatch.setattr(torch.cuda, "device_count", Mock(return_value=gpus))
+        with pytest.raises(ColobusError, match=rf"^--device {name}: {said}"):
+            find_device(name)
 
 
 def test_in_a_cluster_learners_get_gpus_and_actors_compute_on_cpus(no_cuda: None) -> None:
@@ -140,22 +129,17 @@ def group(learners: int) -> Experiment:
 def test_a_group_has_no_more_learners_than_gpus(
     two_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[torch.device] = []
-
-    def room(device: torch.device) -> tuple[int, int]:
-        asked.append(device)
-        return 2**34, 2**34
-
+    room = Mock(return_value=(2**34, 2**34))
     monkeypatch.setattr(torch.cuda, "mem_get_info", room)
     check_limits(group(2), placement=Placement(GPU, GPU))
-    assert asked == [GPU, torch.device("cuda", 1)]
+    assert room.call_args_list == [call(GPU), call(SECOND)]
     said = (
         r"^--learners 3 with --device cuda:0: each learner .* GPU of its own, 3 in all, .* are 2;"
     )
     with pytest.raises(ColobusError, match=said):
         check_limits(group(3), placement=Placement(GPU, GPU))
     with pytest.raises(ColobusError, match=r"^--learners 2 with --device cuda:1: .* there are 1;"):
-        check_limits(group(2), placement=Placement(torch.device("cuda", 1), CPU))
+        check_limits(group(2), placement=Placement(SECOND, CPU))
 
 
 def test_a_gpu_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,19 +163,15 @@ def test_float32_is_float32_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     convolutions: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch stub
     monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
-    before = convolutions.fp32_precision
-    try:
-        convolutions.fp32_precision = "tf32"
-        devices.prepare(ON_CPU, deterministic=True)
-        assert convolutions.fp32_precision == "tf32"
-        assert asked == []
-        devices.prepare(Placement(GPU, GPU), deterministic=False)
-        assert convolutions.fp32_precision == "ieee"
-        assert asked == []
-        devices.prepare(Placement(CPU, GPU), deterministic=True)
-        assert asked == [True]
-    finally:
-        convolutions.fp32_precision = before
+    monkeypatch.setattr(convolutions, "fp32_precision", "tf32")
+    devices.prepare(ON_CPU, deterministic=True)
+    assert convolutions.fp32_precision == "tf32"
+    assert asked == []
+    devices.prepare(Placement(GPU, GPU), deterministic=False)
+    assert convolutions.fp32_precision == "ieee"
+    assert asked == []
+    devices.prepare(Placement(CPU, GPU), deterministic=True)
+    assert asked == [True]
 
 
 @pytest.mark.parametrize(
@@ -202,8 +182,8 @@ def test_the_command_line_refuses_in_one_line_and_leaves_no_folder(
     words: str, no_cuda: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = refused(*words.split())
-    assert said.startswith(f"colobus: {words.split(' ', 2)[2]}: torch ")
+    what = f"{words.split(' ', 2)[2]}: torch {torch.__version__} is built without CUDA"
+    assert refused(*words.split()).startswith(f"colobus: {what}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -241,25 +221,17 @@ def test_other_shapes_are_computed_as_before(taped: list[Any]) -> None:
     assert [tape.replays for tape in taped] == [2]
 
 
-class TorchGraph:
-    def __init__(self) -> None:
-        self.replays = 0
-
-    def replay(self) -> None:
-        self.replays += 1
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Return what torch is asked to record."""
     calls: list[dict[str, Any]] = []
 
     @contextmanager
-    def graph(made: TorchGraph, **how: Any) -> Iterator[None]:
+    def graph(made: Mock, **how: Any) -> Iterator[None]:
         calls.append({"graph": made, "alone": CAPTURING.locked(), **how})
         yield
 
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", TorchGraph)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Mock)
     monkeypatch.setattr(torch.cuda, "graph", graph)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: "this role's")
     return calls
@@ -270,21 +242,21 @@ def test_torch_records_on_the_stream_of_the_role_one_graph_at_a_time(
 ) -> None:
     recorded = CudaGraph(lambda: 7)
     (how,) = asked
-    assert how.pop("graph").replays == 0
+    graph = how.pop("graph")
     assert how == {"alone": True, "stream": "this role's", "capture_error_mode": "thread_local"}
     assert not CAPTURING.locked()
+    graph.replay.assert_not_called()
     recorded.replay()
+    graph.replay.assert_called_once_with()
     assert recorded.result == 7
 
 
 def test_what_cannot_be_recorded_is_said_in_one_line(asked: list[dict[str, Any]]) -> None:
-    def work() -> None:
-        raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors")
-
+    error = RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors")
     said = (
         r"^a step of this run cannot be recorded as a CUDA graph: operation not .* capturing; "
         r"add --no-cuda-graphs$"
     )
     with pytest.raises(ColobusError, match=said):
-        CudaGraph(work)
+        CudaGraph(Mock(side_effect=error))
     assert not CAPTURING.locked()

@@ -21,14 +21,10 @@ from conftest import short_pong
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have no own priority")
 
 
-def niceness() -> int:
-    """Return that of the calling thread, from the kernel's own file."""
-    return niceness_of(threading.get_native_id())
-
-
-def niceness_of(thread: int) -> int:
-    text = Path(f"/proc/self/task/{thread}/stat").read_text(encoding="ascii")
-    return int(text.rsplit(")", 1)[1].split()[16])
+def niceness(thread: int = 0) -> int:
+    """Return that of a thread (0: this one), from the kernel's own file."""
+    stat = Path(f"/proc/self/task/{thread or threading.get_native_id()}/stat")
+    return int(stat.read_text(encoding="ascii").rsplit(")", 1)[1].split()[16])
 
 
 def threads() -> set[int]:
@@ -51,10 +47,12 @@ class Looking:
 
 
 class Nice(Looking):
-    niceness = ACTORS
+    niceness = Actor.niceness
 
 
-def test_a_role_is_as_nice_as_it_says_and_nobody_else_is() -> None:
+def test_actors_let_learners_go_first_and_nobody_else_is_nice() -> None:
+    assert Actor.niceness == ACTORS > 0
+    assert not hasattr(Learner, "niceness")
     before = niceness()
     actor, learner = Nice("actor-0"), Looking("learner-0")
     place = Threads({role.name: role for role in (actor, learner)})
@@ -64,11 +62,6 @@ def test_a_role_is_as_nice_as_it_says_and_nobody_else_is() -> None:
     assert not place.stop()
     assert (actor.seen, learner.seen) == (as_nice_as_actors(before), before)
     assert niceness() == before
-
-
-def test_actors_let_learners_go_first() -> None:
-    assert Actor.niceness == ACTORS > 0
-    assert not hasattr(Learner, "niceness")
 
 
 @pytest.mark.slow
@@ -81,7 +74,7 @@ def test_the_emulators_threads_are_nicer_and_the_caller_is_not() -> None:
     for thread in threads() - known:
         # the thread that opened them may just be going
         with suppress(FileNotFoundError, ProcessLookupError):
-            emulators.append(niceness_of(thread))
+            emulators.append(niceness(thread))
     assert len(emulators) >= len(games) > 0
     assert set(emulators) == {as_nice_as_actors(before)}
     assert niceness() == before
