@@ -16,6 +16,7 @@ from colobus.roles.learner import Learner
 from colobus.roles.tracker import Status
 from colobus.runtime.devices import torch_threads
 from colobus.runtime.graph import RoleGraph
+from colobus.runtime.groups import ProcessSpec, group_processes
 from colobus.runtime.threads import Threads, threads_of
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
@@ -69,6 +70,12 @@ def outcome(roles: Mapping[str, Any]) -> Outcome:
     local = isinstance(learner, Learner) and "cache-0" not in roles
     algorithm_state = learner.schedule.algorithm_state if local else {}
     return Outcome(version, parameters, optimizer, algorithm_state, tracker.status())
+
+
+def spread(experiment: Experiment, per_process: int = 1) -> tuple[RoleGraph, list[ProcessSpec]]:
+    """Return the graph of a run in several processes, and these."""
+    graph = make_graph(experiment, begin(experiment), None, spread=True)
+    return graph, group_processes(graph, per_process)
 
 
 def place_inline(

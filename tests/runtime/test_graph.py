@@ -3,57 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from colobus.cli.show import imagined_start
 from colobus.core.errors import ColobusError, RoleFailed
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
 from colobus.runtime.graph import Handle, RoleGraph
-from colobus.runtime.groups import Room, actors_of_queues, group_processes, spread_groups
+from colobus.runtime.groups import Room, actors_of_queues, spread_groups
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, reshaped, short_pong
-
-WORKERS = ("tracker", "server-0", "worker-0", "worker-2")
-
-
-class Part:
-    made: ClassVar[list[str]] = []
-
-    def __init__(self, name: str, *others: Any, **more: Any) -> None:
-        self.name, self.others, self.more = name, others, more
-        Part.made.append(name)
-
-    def close(self) -> None: ...
-
-
-class Worker(Part):
-    def step(self) -> None: ...
+from helpers.outcomes import spread
 
 
 def test_handles_become_the_objects_themselves() -> None:
+    made: list[str] = []
+
+    def part(name: str, *others: Any, **more: Any) -> Any:
+        made.append(name)
+        return SimpleNamespace(others=others, more=more)
+
     graph = RoleGraph()
-    a = graph.add("a", "server", "main", Part, "a")
-    b = graph.add("b", "server", "main", Part, "b", a)
-    graph.add("c", "server", "main", Worker, "c", [a, b], (b, 7), more={"as it is": a})
-    Part.made.clear()
+    a = graph.add("a", "server", "main", part, "a")
+    b = graph.add("b", "server", "main", part, "b", a)
+    graph.add("c", "server", "main", part, "c", [a, b], (b, 7), more={"as it is": a})
     built = graph.build()
-    assert Part.made == ["a", "b", "c"]
+    assert made == ["a", "b", "c"]
     assert built["b"].others == (built["a"],)
     assert built["c"].others == ([built["a"], built["b"]], (built["b"], 7))
-    assert built["c"].more == {
-        "more": {"as it is": Handle("a")}
-    }  # inside a dict nothing is looked for
+    # inside a dict nothing is looked for
+    assert built["c"].more == {"more": {"as it is": Handle("a")}}
 
 
 def test_two_roles_cannot_have_one_name() -> None:
     graph = RoleGraph()
-    graph.add("a", "server", "main", Part, "a")
+    graph.add("a", "server", "main", object)
     with pytest.raises(ValueError, match="two roles named 'a'"):
-        graph.add("a", "server", "main", Worker, "a")
+        graph.add("a", "server", "main", object)
 
 
 @pytest.mark.slow
@@ -88,7 +77,8 @@ def test_workers_are_put_around_their_servers(workers: int, actors: int, servers
         "PublishedParameters": workers,
         "Tracker": 1,
     }
-    of = {worker: [n.name for n in graph.nodes if n.process == worker] for worker in WORKERS}
+    processes = {node.process for node in graph.nodes}
+    of = {one: [n.name for n in graph.nodes if n.process == one] for one in processes}
     assert of["tracker"] == ["tracker"]
     assert of["server-0"] == ["server-0"]
     last = workers - 1
@@ -118,42 +108,34 @@ def test_errors_that_say_enough_stay_as_they_are(error: Exception) -> None:
     assert caught.value is error
 
 
-def queues(experiment: Experiment, per_process: int = 1) -> dict[str, tuple[str, ...]]:
-    graph = make_graph(experiment, begin(experiment), None, spread=True)
-    return actors_of_queues(graph, group_processes(graph, per_process))
-
-
 def with_queues(actors: int, replays: int) -> Experiment:
     return reshaped(catch(1000), actors=actors, replays=replays)
 
 
-def test_each_queue_has_the_processes_of_its_actors() -> None:
-    two = with_queues(4, 2)
-    assert queues(two) == {
-        "replay-0": ("actor-0", "actor-1"),
-        "replay-1": ("actor-2", "actor-3"),
-    }
-    assert queues(two, per_process=3) == {
-        "replay-0": ("actor-0 to 2",),
-        "replay-1": ("actor-0 to 2", "actor-3"),
-    }
-
-
-def test_actors_and_learners_that_stand_alone_share_no_process() -> None:
-    gorila = PRESETS["gorila-catch"]
-    experiment = reshaped(gorila, workers=0, learners=2, actors=3, replays=1)
-    graph = make_graph(experiment, imagined_start(experiment), None, spread=True)
-    names = [spec.name for spec in group_processes(graph, 2) if spec.kind == "worker"]
-    assert names == ["actor-0 to 1", "actor-2", "learner-0 to 1"]
+QUEUES = with_queues(4, 2)
 
 
 @pytest.mark.parametrize(
-    "experiment",
-    [with_queues(4, 1), replace(with_queues(4, 2), deterministic=True), distributed_catch(1)],
-    ids=["one queue", "queues that cannot be lost alone", "workers"],
+    ("experiment", "per_process", "found"),
+    [
+        (QUEUES, 1, {"replay-0": ("actor-0", "actor-1"), "replay-1": ("actor-2", "actor-3")}),
+        (QUEUES, 3, {"replay-0": ("actor-0 to 2",), "replay-1": ("actor-0 to 2", "actor-3")}),
+        (with_queues(4, 1), 1, {}),
+        (replace(QUEUES, deterministic=True), 1, {}),
+        (distributed_catch(1), 1, {}),
+    ],
+    ids=["queues", "actors share", "one queue", "queues that cannot be lost alone", "workers"],
 )
-def test_other_runs_have_no_queue_that_is_placed(experiment: Experiment) -> None:
-    assert queues(experiment) == {}
+def test_each_queue_that_is_placed_has_the_processes_of_its_actors(
+    experiment: Experiment, per_process: int, found: dict[str, tuple[str, ...]]
+) -> None:
+    assert actors_of_queues(*spread(experiment, per_process)) == found
+
+
+def test_actors_and_learners_that_stand_alone_share_no_process() -> None:
+    gorila = reshaped(PRESETS["gorila-catch"], workers=0, learners=2, actors=3, replays=1)
+    names = [spec.name for spec in spread(gorila, 2)[1] if spec.kind == "worker"]
+    assert names == ["actor-0 to 1", "actor-2", "learner-0 to 1"]
 
 
 MAIN, ONE, TWO = ["main"], ["a", "b"], ["c", "d"]
@@ -203,9 +185,7 @@ def test_a_process_of_two_groups_has_one_host() -> None:
 
 
 def test_each_learner_of_a_group_shares_a_host_with_its_actors() -> None:
-    experiment = reshaped(catch(1000), actors=2, learners=2, reduce="group")
-    graph = make_graph(experiment, begin(experiment), None, spread=True)
-    specs = group_processes(graph, 1)
+    graph, specs = spread(reshaped(catch(1000), actors=2, learners=2, reduce="group"))
     learners = actors_of_queues(graph, specs, "learner")
     assert learners == {"main": ("actor-0", "actor-1"), "main-1": ("actor-2", "actor-3")}
     groups = [[learner, *actors] for learner, actors in learners.items()]

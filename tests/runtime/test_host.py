@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from colobus.runtime.host import RoleHost
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, stand_in
-from helpers.launching import LONG
+from helpers.launching import LONG, wait_until
 from helpers.outcomes import Inline, Outcome, assert_same, outcome
 from helpers.waiting import on_a_thread
 
@@ -53,13 +52,6 @@ def on_hosts(experiment: Experiment, per_process: int) -> Outcome:
     return outcome({name: Remote(dial(host), 0, name) for name, host in where.items()})
 
 
-def inline(experiment: Experiment) -> Outcome:
-    """Run it inline with games that the actors make themselves, as on role hosts."""
-    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
-    place.run()
-    return outcome(place.roles)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("experiment", "per_process"),
@@ -72,12 +64,15 @@ def inline(experiment: Experiment) -> Outcome:
     ids=["workers", "three workers", "workers that share a process", "central"],
 )
 def test_a_run_on_role_hosts_is_the_same_run(experiment: Experiment, per_process: int) -> None:
-    expected = inline(experiment)._replace(algorithm_state={})  # the learner's own stays there
+    """As inline with games that the actors make themselves, as on role hosts."""
+    place = Inline(make_graph(experiment, begin(experiment), None, patience=0.0))
+    place.run()
+    expected = outcome(place.roles)._replace(algorithm_state={})  # the learner's own stays there
     assert_same(on_hosts(experiment, per_process), expected)
 
 
 class Shop:
-    """Passive: answers, raises, and says when it was closed."""
+    """Passive: answers and raises."""
 
     def __init__(self, stock: int) -> None:
         self.stock = stock
@@ -87,30 +82,23 @@ class Shop:
         return self.stock
 
     def lose(self) -> None:
-        raise ZeroDivisionError("nobody knows where it went")
+        raise ZeroDivisionError("it is nowhere")
 
     def refuse(self) -> None:
         raise ColobusError("not today")
 
-    def close(self) -> None:
-        pass
 
-
-def only(role: str, cls: Any, *given: Any) -> Callable[[], RoleGraph]:
-    """Return what makes a graph of one role."""
-
-    def make() -> RoleGraph:
-        graph = RoleGraph()
-        graph.add(role, "server", "main", cls, *given)
-        return graph
-
-    return make
+def alone(role: str, cls: Any, *given: Any) -> RoleGraph:
+    """Return a graph of one role."""
+    graph = RoleGraph()
+    graph.add(role, "server", "main", cls, *given)
+    return graph
 
 
 def hosting(role: str, cls: Any, *given: Any, incarnation: int = 0) -> RoleHost:
     """Return a host on which this one role has begun."""
     host = RoleHost(dial)
-    host.begin(incarnation, only(role, cls, *given), [role], {}, 60.0)
+    host.begin(incarnation, partial(alone, role, cls, *given), [role], {}, 60.0)
     return host
 
 
@@ -128,13 +116,10 @@ class Street:
     def buy(self) -> int:
         return self.shop.sell()
 
-    def close(self) -> None:
-        pass
-
 
 def test_a_role_calls_the_process_that_took_the_place_of_a_lost_one() -> None:
     def make() -> RoleGraph:
-        graph = only("shop", Shop, 10)()
+        graph = alone("shop", Shop, 10)
         graph.add("street", "server", "elsewhere", Street, stand_in(Handle("shop")))
         return graph
 
@@ -155,9 +140,7 @@ def test_what_a_role_refuses_arrives_as_it_was_said_and_a_mistake_names_the_role
         shop.refuse()
     with pytest.raises(RoleFailed) as caught:
         shop.lose()
-    assert str(caught.value) == (
-        "shop failed in lose: ZeroDivisionError: nobody knows where it went"
-    )
+    assert str(caught.value) == "shop failed in lose: ZeroDivisionError: it is nowhere"
     assert "in lose\n    raise ZeroDivisionError" in caught.value.details
 
 
@@ -170,9 +153,10 @@ def test_a_call_of_an_earlier_epoch_is_refused_and_one_of_a_later_epoch_waits() 
     early = on_a_thread(new.sell)
     time.sleep(0.1)
     assert not early.done()
-    host.begin(2, only("shop", Shop, 50), ["shop"], {}, 60.0)
+    host.begin(2, partial(alone, "shop", Shop, 50), ["shop"], {}, 60.0)
     assert early.result(30) == 49
-    host.begin(1, only("shop", Shop, 10), ["shop"], {}, 60.0)  # came late: nothing is undone
+    # one that comes late undoes nothing
+    host.begin(1, partial(alone, "shop", Shop, 10), ["shop"], {}, 60.0)
     assert new.sell() == 48
 
 
@@ -224,13 +208,11 @@ def test_calls_that_wait_hold_no_threads(size: int) -> None:
 
 
 def test_a_call_that_waits_ends_when_the_run_stops() -> None:
-    host = hosting("door", Door, 2, 60.0)
+    host, request = hosting("door", Door, 2, 60.0), Request(0, "door", "enter", (1,), {})
 
     async def enter() -> None:
         with ThreadPoolExecutor(1) as threads:
-            asked = asyncio.ensure_future(
-                host.answer(Request(0, "door", "enter", (1,), {}), threads)
-            )
+            asked = asyncio.ensure_future(host.answer(request, threads))
             await asyncio.wait([asked], timeout=0.05)
             assert not asked.done()
             await asyncio.get_running_loop().run_in_executor(None, host.stop, 1.0)
@@ -270,7 +252,7 @@ def test_a_process_has_threads_for_those_who_call_it(
 
 
 class Worker:
-    """Active: fails at its third step."""
+    """Active: fails at its third step, and has finished after the next."""
 
     def __init__(self) -> None:
         self.name, self.clock, self.finished = "worker", Clock(), False
@@ -279,14 +261,17 @@ class Worker:
         self.clock.steps += 1
         if self.clock.steps == 3:
             raise KeyError("the key")
+        self.finished = self.clock.steps > 3
+
+
+class Restartable(Worker):
+    def restart(self) -> None:
+        pass
 
 
 def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
     host = hosting("worker", Worker)
-    until = time.monotonic() + LONG
-    while host.heartbeat().failure is None:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: host.heartbeat().failure)
     heartbeat = host.heartbeat()
     assert str(heartbeat.failure).startswith("worker failed at test_host.py:")
     there = pickle.loads(pickle.dumps(heartbeat))  # as in the process that watches
@@ -295,29 +280,9 @@ def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
     assert (state.name, state.steps, state.finished) == ("worker", 3, False)
 
 
-class Shaky:
-    """An active role that fails once, and then ends."""
-
-    name, finished, failed = "shaky", False, False
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-
-    def step(self) -> None:
-        self.clock.steps += 1
-        if not self.failed:
-            self.failed = True
-            raise KeyError("the key")
-        self.finished = True
-
-    def restart(self) -> None:
-        pass
-
-
 def test_a_heartbeat_tells_once_which_roles_were_restarted() -> None:
-    host, told, until = hosting("shaky", Shaky), list[Any](), time.monotonic() + LONG
+    host, told = hosting("worker", Restartable), list[Any]()
     while not told:
-        assert time.monotonic() < until
         told += host.heartbeat().events
-    assert [(event["event"], event["role"]) for event in told] == [("restarted", "shaky")]
+    assert [(event["event"], event["role"]) for event in told] == [("restarted", "worker")]
     assert host.heartbeat().events == ()
