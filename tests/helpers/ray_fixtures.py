@@ -1,4 +1,4 @@
-"""Runs on Ray that end with their test."""
+"""Runs on Ray that end with their test, and Ray itself as a run imports it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from colobus.runtime.ray import prepare
 from helpers.ray_runs import Begin, Run, train
 
 
@@ -23,3 +24,20 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     yield begin
     for run in runs:
         run.kill()
+
+
+@pytest.fixture
+def ray() -> Any:
+    """Return Ray, which must not be imported before it is prepared."""
+    prepare("")
+    import ray
+
+    return ray
+
+
+@pytest.fixture
+def remote(ray: Any) -> Any:
+    """Return the module that knows the processes of a run, which imports Ray."""
+    from colobus.runtime.ray import remote
+
+    return remote

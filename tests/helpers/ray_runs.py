@@ -82,6 +82,28 @@ def main():
     sys.exit(faults.main(sys.argv[1:]))
 '''.replace("{ROOT!r}", repr(ROOT))
 
+PLACES = f"""{DRIVER}
+from colobus.runtime.ray import prepare
+
+prepare(sys.argv[sys.argv.index("--address") + 1])
+import ray
+from colobus.runtime.ray import runtime
+
+begin = runtime.Ray._take_begun
+
+
+def told(self, process, reference):
+    begin(self, process, reference)
+    if about := process.about:
+        names = {{node["NodeID"]: node["NodeName"] for node in ray.nodes()}}
+        words = ("PLACE", process.spec.name, about.host, names[about.node])
+        print(*words, file=sys.stderr, flush=True)
+
+
+runtime.Ray._take_begun = told
+"""
+"""The driver, which also says where each process has begun: on which host, and its name in Ray."""
+
 
 def variables() -> dict[str, str]:
     """Return this process's variables for a run, which finds `helpers` by them.
@@ -172,6 +194,19 @@ class Run:
             time.sleep(0.2)
         self.look()
 
+    def learn_on(self) -> None:
+        """Wait for a checkpoint that is newer than the newest one."""
+        newest = self.version()
+        self.wait(lambda: self.version() > newest)
+
+    def go_back(self, how: str, whom: str) -> dict[str, Any]:
+        """Have one of its processes hit; return that event when the run has gone back for it."""
+        hits, restored = len(self.events("hit")), len(self.events("restored"))
+        self.order(how, whom)
+        self.wait(lambda: len(self.events("hit")) > hits)
+        self.wait(lambda: len(self.events("restored")) > restored)
+        return self.events("hit")[-1]
+
     def end(self) -> tuple[int, str, str]:
         """Wait for its end and that of all its processes; return exit code, stdout and stderr.
 
@@ -189,6 +224,11 @@ class Run:
         told = self.log.splitlines(keepends=True)
         rest = (line for line in told if not (STATUS.match(line) or SLOW.match(line)))
         return self.process.returncode, self._out.read_text(), "".join(rest)
+
+    def interrupt(self) -> tuple[int, str, str]:
+        """Press Ctrl-C; return how it ends."""
+        self.process.send_signal(signal.SIGINT)
+        return self.end()
 
     def kill(self) -> None:
         """End it if a test has left it running; its processes follow."""
@@ -248,8 +288,7 @@ Begin = Callable[..., Run]
 def hit(run: Run, how: str, whom: str) -> dict[str, Any]:
     """Have a process hit; return its event "lost" once it is back."""
     before, back = len(run.events("lost")), len(run.events("back"))
-    newest = run.version()
-    run.wait(lambda: run.version() > newest)  # all of them have made steps
+    run.learn_on()  # all of them have made steps
     run.order(how, whom)
     run.wait(lambda: len(run.events("back")) > back)
     told = run.events("hit")[-1]
@@ -265,10 +304,8 @@ def hit(run: Run, how: str, whom: str) -> dict[str, Any]:
 
 def stop(run: Run) -> Agent:
     """Wait until the run has gone on after what befell it, and stop it; return its agent."""
-    newest = run.version()
-    run.wait(lambda: run.version() > newest)
-    run.process.send_signal(signal.SIGINT)
-    code, out, _ = run.end()
+    run.learn_on()
+    code, out, _ = run.interrupt()
     summary = json.loads(out)  # one object, and nothing else on stdout
     assert (code, summary["stopped"]) == (130, "Ctrl-C")
     # by itself it is the best one, where the newest is worse by more than chance

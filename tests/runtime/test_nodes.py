@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import random
 import re
-import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from colobus.core.errors import ColobusError
 from colobus.experiment.memory import imagined_network, role_memory, store_bytes
+from colobus.experiment.settings import Experiment
 from colobus.ops.flat import Layout
 from colobus.roles.parameters.published import KEPT
-from colobus.runtime.groups import (
-    Cluster,
-    Room,
-    expand,
-    group_processes,
-    hosts_of_job,
-    need_of,
-    plan_hosts,
-)
-from colobus.training.start import begin
-from colobus.training.topology import make_graph
+from colobus.runtime.groups import Cluster, Room, expand, hosts_of_job, need_of, plan_hosts
 from conftest import catch, distributed_catch, reshaped
-from helpers.ray_runs import IDLE, PATIENT, head, node, train
+from helpers.outcomes import spread
+from helpers.ray_runs import IDLE, PATIENT, PLACES, head, node, train
 
 LISTS = {
     "n1": "n1",
@@ -57,15 +47,13 @@ def test_what_is_no_list_is_refused_in_a_line(text: str) -> None:
         expand(text)
 
 
-def planned(place: str, free: dict[str, Room], apart: bool = False, **shape: Any) -> str:
-    experiment = distributed_catch(1, **shape)
-    graph = make_graph(experiment, begin(experiment), None, spread=True)
-    specs = group_processes(graph, 1)
-    found = plan_hosts(graph, specs, Cluster(place=place, sidecars_apart=apart), free, {})
-    return ", ".join(f"{name} {host}" for name, host in found.items())
-
-
 FOUR = {name: Room(4.0) for name in ("n1", "n2", "n3", "n4")}
+
+
+def planned(place: str, experiment: Experiment, apart: bool = False) -> dict[str, str]:
+    """Return on which of four hosts each process is to be."""
+    cluster = Cluster(place=place, sidecars_apart=apart)
+    return plan_hosts(*spread(experiment), cluster, FOUR, {})
 
 
 @pytest.mark.parametrize(
@@ -96,15 +84,13 @@ FOUR = {name: Room(4.0) for name in ("n1", "n2", "n3", "n4")}
 )
 def test_processes_go_to_the_hosts_that_are_named(place: str, found: str) -> None:
     apart = "evaluator" in place
-    assert planned(place, FOUR, apart, workers=7 if apart else 3, servers=3) == found
+    hosts = planned(place, distributed_catch(1, workers=7 if apart else 3, servers=3), apart)
+    assert ", ".join(f"{name} {host}" for name, host in hosts.items()) == found
 
 
 def test_named_actors_of_a_queue_go_together_and_it_goes_there() -> None:
     experiment = reshaped(catch(1000), actors=4, replays=2)
-    graph = make_graph(experiment, begin(experiment), None, spread=True)
-    cluster = Cluster(place="actors=n[1-2] main=n3")
-    found = plan_hosts(graph, group_processes(graph, 1), cluster, FOUR, {})
-    assert found == {
+    assert planned("actors=n[1-2] main=n3", experiment) == {
         **{"main": "n3", "actor-0": "n1", "actor-1": "n1", "actor-2": "n2", "actor-3": "n2"},
         **{"replay-0": "n1", "replay-1": "n2"},
     }
@@ -136,7 +122,7 @@ def test_named_actors_of_a_queue_go_together_and_it_goes_there() -> None:
 def test_hosts_that_cannot_be_are_told_in_a_line(place: str, said: str) -> None:
     apart = "recorder" in place
     with pytest.raises(ColobusError) as caught:
-        planned(place, FOUR, apart, workers=12 if apart else 9)
+        planned(place, distributed_catch(1, workers=12 if apart else 9), apart)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -152,17 +138,15 @@ def test_the_hosts_of_a_job_are_those_that_slurm_names(monkeypatch: pytest.Monke
 
 def test_ray_is_asked_for_the_memory_of_the_roles() -> None:
     experiment = distributed_catch(1, workers=2, actors=3)
-    graph = make_graph(experiment, begin(experiment), None, spread=True)
+    _, specs = spread(experiment)
     memory = role_memory(experiment)
     own, actor, learner = (memory[name] for name in ("process", "actor", "learner"))
-    needs = {spec.name: need_of(spec, Cluster(), memory) for spec in group_processes(graph, 1)}
+    needs = {spec.name: need_of(spec, Cluster(), memory) for spec in specs}
     assert needs["worker-1"] == Room(1.0, 0, own + 3 * actor + learner)
     assert needs["server-0"] == needs["tracker"] == Room(0.0, 0, own)
-    assert need_of(group_processes(graph, 1)[-1], Cluster(cpus=1e-5), {}) == Room(0.0)  # as in Ray
-    assert all(
-        need == Room(need.cpus)
-        for need in (need_of(s, Cluster(), {}) for s in group_processes(graph, 1))
-    )
+    assert need_of(specs[-1], Cluster(cpus=1e-5), {}) == Room(0.0)  # as in Ray
+    unknown = [need_of(spec, Cluster(), {}) for spec in specs]
+    assert unknown == [Room(need.cpus) for need in unknown]
 
 
 @pytest.mark.parametrize("text", ["10", "m", "1.5h", "-1s", "10 m", ""])
@@ -171,47 +155,23 @@ def test_a_time_to_wait_has_a_unit(text: str) -> None:
         _ = Cluster(wait_for_hosts=text).patience
 
 
-PLACES = """
-from colobus.runtime.ray import prepare
-prepare(sys.argv[sys.argv.index("--address") + 1])
-import ray
-from colobus.runtime.ray import runtime
-
-begin = runtime.Ray._take_begun
-
-def told(self, process, reference):
-    begin(self, process, reference)
-    names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
-    print("PLACE", process.spec.name, names[process.about.node], file=sys.stderr, flush=True)
-
-runtime.Ray._take_begun = told
-"""
-
-
 @pytest.mark.cluster
 def test_a_run_waits_for_a_host_and_goes_where_it_is_told(tmp_path: Path) -> None:
-    from helpers.ray_runs import DRIVER
-
     with head(cpus=1) as there:
         words = ("--address", there.address, "--place", "workers=late", "--steps", 3000)
-        late = train(tmp_path / "1", "dba3c-catch", *words, "--wait-for-hosts", "3s", env=there.env)
+        waits = (*words, "--wait-for-hosts")
+        late = train(tmp_path / "1", "dba3c-catch", *waits, "3s", env=there.env)
         code, _, log = late.end()
         assert code == 2
         assert "colobus: after 0:03 of --wait-for-hosts: --place: worker-0 has to be on late" in log
         assert not late.path.exists()
-        run = train(
-            tmp_path / "2",
-            "dba3c-catch",
-            *(*words, "--wait-for-hosts", "5m"),
-            env=there.env,
-            code=DRIVER + PLACES,
-        )
+        run = train(tmp_path / "2", "dba3c-catch", *waits, "5m", env=there.env, code=PLACES)
         run.wait(lambda: "waiting for hosts, " in run.log)
         assert run.version() == 0
         with node(there, "late", cpus=2):
             code, _, log = run.end()
         assert code == 0, log
-        places = dict(re.findall(r"^PLACE (\S+) (\S+)$", log, re.MULTILINE))
+        places = dict(re.findall(r"^PLACE (\S+) \S+ (\S+)$", log, re.MULTILINE))
         assert places["worker-0"] == places["worker-1"] == "late" != places["tracker"]
 
 
@@ -235,8 +195,7 @@ def test_prometheus_is_told_of_a_run_by_the_exporter_of_ray(tmp_path: Path) -> N
         run.wait(lambda: {"version", "games", "seconds", "score", "best"} < exported().keys())
         steps = exported().get("steps", 0.0)  # a page may fail
         run.wait(lambda: exported().get("steps", 0.0) > steps)
-        run.process.send_signal(signal.SIGINT)
-        assert run.end()[0] == 130
+        assert run.interrupt()[0] == 130
 
 
 def test_the_object_store_has_room_for_what_crosses() -> None:

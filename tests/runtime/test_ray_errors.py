@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,19 +17,10 @@ from colobus.core.errors import ColobusError
 from colobus.evaluation.agent import load
 from colobus.runtime.groups import Cluster, ProcessSpec
 from colobus.runtime.host import About
-from colobus.runtime.ray import prepare
 from colobus.runtime.system import versions
 from helpers.ray_runs import IDLE, PATIENT, Begin, Head, Run, head, train
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-def ray() -> Any:
-    prepare("")  # before ray is imported, as in a run
-    import ray
-
-    return ray
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +47,11 @@ def short_run(folder: Path, *words: object, **more: Any) -> Run:
 def test_two_runs_on_one_cluster_do_not_disturb_each_other(begin: Begin, there: Head) -> None:
     words = ("--address", there.address, *PATIENT)
     long = begin("dba3c-catch", *words, *IDLE, env=there.env)
-    long.wait(lambda: long.version() > 0)
+    long.learn_on()
     short = begin(*words, make=short_run, env=there.env)
     code, out, _ = short.end()
-    at = long.version()
-    long.wait(lambda: long.version() > at)
-    long.process.send_signal(signal.SIGINT)
-    code_2, out_2, _ = long.end()
+    long.learn_on()
+    code_2, out_2, _ = long.interrupt()
     assert (code, code_2) == (0, 130)
     assert (json.loads(out)["stopped"], json.loads(out_2)["stopped"]) == ("by its rule", "Ctrl-C")
     for run in (short, long):
@@ -172,8 +161,7 @@ colobus.cli.interrupts.SAY_SECONDS = 0.3
 def test_ctrl_c_while_ray_starts_is_heard_and_leaves_no_folder(tmp_path: Path) -> None:
     run = train(tmp_path, "dba3c-catch", "--minutes", 5, code=IMPATIENT)
     run.wait(run.path.exists)
-    run.process.send_signal(signal.SIGINT)
-    code, _, log = run.end()
+    code, _, log = run.interrupt()
     assert code == 130
     assert re.search(r"^Ctrl-C was heard \d+ s ago: the run is ending$", log, re.MULTILINE)
     assert "stopped by Ctrl-C before anything was learned" in log
@@ -201,11 +189,10 @@ def test_a_host_without_colobus_is_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["python", "colobus", "torch", "ale-py", "numpy"])
-def test_hosts_with_other_versions_are_refused(package: str, ray: Any) -> None:
+def test_hosts_with_other_versions_are_refused(package: str, remote: Any) -> None:
     from colobus.runtime.ray.placement import check_versions
-    from colobus.runtime.ray.remote import RemoteProcess
 
-    process = RemoteProcess(ProcessSpec("server-1", "server", ("server-1",), learns=False))
+    process = remote.RemoteProcess(ProcessSpec("server-1", "server", ("server-1",), False))
     here = versions()
     process.about = About("host-1", 71, dict(here))
     check_versions(process)
@@ -222,13 +209,11 @@ def test_hosts_with_other_versions_are_refused(package: str, ray: Any) -> None:
 def test_another_ray_is_told_with_both_versions(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from colobus.runtime.ray import session
 
-    def refuse(**_: Any) -> None:
-        raise RuntimeError(
-            "Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.11.7\n"
-            "This process on 10.0.0.2 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
-        )
-
-    monkeypatch.setattr(ray, "init", refuse)
+    said = (
+        "Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.11.7\n"
+        "This process on 10.0.0.2 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
+    )
+    monkeypatch.setattr(ray, "init", Mock(side_effect=RuntimeError(said)))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(ColobusError) as caught, session.connected(Cluster()):
         pass

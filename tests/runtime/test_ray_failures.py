@@ -53,7 +53,7 @@ def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resum
 ) -> None:
     with nothing_left() as env:
         run = begin("dba3c-catch", "--minutes", 5, *IDLE, *PATIENT, env=env)
-        run.wait(lambda: run.version() > 0)
+        run.learn_on()
         assert len(run.family) > 5
         os.kill(run.process.pid, signal.SIGKILL)
         run.process.wait()
@@ -63,8 +63,7 @@ def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resum
     again = ("train", "--resume", run.path, *SMALL, *PATIENT, "--checkpoint-seconds", 2)
     second = begin(*again, make=Run)
     second.wait(lambda: second.version() > newest["version"])
-    second.process.send_signal(signal.SIGINT)
-    code, out, log = second.end()
+    code, out, log = second.interrupt()
     assert code == 130
     assert f"going on from {newest['version']:08d}.safetensors: {newest['steps']:,} steps" in log
     said = re.search(r"stopped by Ctrl-C at ([\d,]+) steps, all saved; go on with: ", log)

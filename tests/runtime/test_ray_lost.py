@@ -27,7 +27,7 @@ def test_a_lost_process_of_ray_ends_the_run_and_nothing_is_left(
     """With one line and exit code 1, and what it had saved can be used."""
     with nothing_left() as env:
         run = begin("dba3c-catch", *IDLE, env=env)
-        run.wait(lambda: run.version() > 0)
+        run.learn_on()
         (private,) = Path(env["RAY_TMPDIR"]).iterdir()
         assert private.stat().st_mode & 0o777 == 0o700
         (lost,) = [p for p in run.family if f"/{program} " in running(p)]

@@ -14,43 +14,15 @@ import pytest
 
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
-from helpers.hosts import (
-    LONG,
-    Cluster,
-    Host,
-    Hosts,
-    cells,
-    needs_root,
-    ray_cluster,
-    wait_for,
-)
+from helpers.hosts import LONG, Cluster, Host, Hosts, cells, needs_root, ray_cluster, wait_for
 from helpers.launching import complete
-from helpers.ray_runs import DRIVER, ENDLESS, SILENCE, Run
+from helpers.ray_runs import ENDLESS, PLACES, QUIET, SILENCE, Run
 
 pytestmark = [pytest.mark.cluster, needs_root]
 
 GROUP = ("--learners", 2, "--reduce", "group", "--actors", 1)
 QUEUES = ("--actors", 4, "--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 18)
-SHORT = ("--no-finish", "--no-tensorboard", "--json", "--checkpoint-seconds", 1)
-LASTS = (*ENDLESS, "--minutes", 20)
-
-PLACES = """
-import sys
-from colobus.runtime.ray import prepare
-prepare(sys.argv[sys.argv.index("--address") + 1])
-from colobus.runtime.ray import runtime
-
-begin = runtime.Ray._take_begun
-
-def told(self, process, reference):
-    begin(self, process, reference)
-    if process.about:
-        print("PLACE", process.spec.name, process.about.host, file=sys.stderr, flush=True)
-
-runtime.Ray._take_begun = told
-main()
-"""
-"""The command, which also says on which host each process has begun."""
+LASTS = (*QUIET, *ENDLESS, "--minutes", 20, "--checkpoint-seconds", 1)
 
 
 class Three(NamedTuple):
@@ -72,9 +44,8 @@ class Placed(Run):
 
     def __init__(self, three: Three, folder: Path, *flags: object, preset: str = "catch") -> None:
         self.path, self._err, self._script = folder / "run", folder / "err", folder / "driver.py"
-        self._script.write_text(DRIVER + PLACES)
-        words = [sys.executable, self._script, "train", preset, "--out", self.path]
-        words += [*flags, *SHORT, *LASTS]
+        self._script.write_text(f"{PLACES}\nmain()\n")
+        words = [sys.executable, self._script, "train", preset, "--out", self.path, *flags, *LASTS]
         joined = ["--on", "ray", "--address", three.cluster.address, "--silence", SILENCE]
         first, environment = three.hosts[0], three.cluster.environment
         with self._err.open("w") as err:
@@ -86,21 +57,8 @@ class Placed(Run):
         return int(found[-1]["steps"]) if found else 0
 
     def places(self) -> dict[str, str]:
-        """Return where each process is, or was when it was last begun."""
-        return dict(re.findall(r"^PLACE (\S+) (\S+)$", self.log, re.MULTILINE))
-
-    def learn_on(self) -> None:
-        """Wait for a newer checkpoint."""
-        newest = self.version()
-        self.wait(lambda: self.version() > newest)
-
-    def hit(self, how: str, whom: str) -> dict[str, Any]:
-        """Have a process of a kind hit; return that event when the run has gone back for it."""
-        hits, restored = len(self.events("hit")), len(self.events("restored"))
-        self.order(how, whom)
-        self.wait(lambda: len(self.events("hit")) > hits)
-        self.wait(lambda: len(self.events("restored")) > restored)
-        return self.events("hit")[-1]
+        """Return on which host each process is, or was when it was last begun."""
+        return dict(re.findall(r"^PLACE (\S+) (\S+) \S+$", self.log, re.MULTILINE))
 
     def stop(self) -> dict[str, Any]:
         """Press Ctrl-C; return what the run prints."""
@@ -121,7 +79,7 @@ def test_a_group_on_two_hosts_learns_though_learners_are_killed_and_frozen(
     assert where["main"] == where["actor-0"] == "h1"
     assert where["main-1"] == where["actor-1"] != "h1"
     for how in ("SIGKILL", "SIGSTOP"):
-        hit = run.hit(how, "learner")
+        hit = run.go_back(how, "learner")
         assert (hit["what"] in ("main", "main-1"), hit["signal"]) == (True, how)
         assert hit["process"] in [line.get("process") for line in run.events("lost")]
         run.learn_on()

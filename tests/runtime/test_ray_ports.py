@@ -70,8 +70,7 @@ def answer(address: tuple[str, int]) -> str:
 
 def test_the_table_of_ports_is_what_really_listens(begin: Begin) -> None:
     run = begin("dba3c-catch", *IDLE, *PATIENT)
-    run.wait(lambda: run.version() > 0)
-    run.look()
+    run.learn_on()
     found, table = what_listens(run), rows()
     assert {address for address, _, _ in table.values()} == {"127.0.0.1"}
     assert found.keys() <= table.keys()

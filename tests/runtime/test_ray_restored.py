@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 
 import pytest
 
@@ -84,6 +83,5 @@ def test_what_only_answers_may_be_lost_often_while_others_work(begin: Begin) -> 
         assert hit(run, "SIGKILL", "tracker")["kind"] == "tracker"
     # stopped before it made a step, a run would leave the checkpoint that it went on from
     run.wait(lambda: complete(run.path)[-1]["epoch"] == 7)
-    run.process.send_signal(signal.SIGINT)
-    assert run.end()[0] == 130
+    assert run.interrupt()[0] == 130
     assert_restored(run, 7)

@@ -37,7 +37,7 @@ def test_a_lost_queue_is_named_and_counted_and_replaced_while_the_run_goes_on(be
     """Of two queues, each with one actor and slots of its own."""
     words = ("--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 9)
     run = begin("catch", *words, *IDLE, *PATIENT)
-    run.wait(lambda: run.version() > 0)
+    run.learn_on()
     for _ in range(3):
         kill_a_queue(run)
     lost = lost_queues(run)
@@ -49,18 +49,7 @@ def test_a_lost_queue_is_named_and_counted_and_replaced_while_the_run_goes_on(be
         assert len(re.findall(named, run.log, re.MULTILINE)) == 1
     assert run.events("restored") == []  # nothing went back to a checkpoint
     assert {event["kind"] for event in run.events("lost")} == {"queue", "worker"}
-    run.process.send_signal(signal.SIGINT)
-    assert run.end()[0] == 130
-
-
-def wait_for_news(run: Run) -> None:
-    """Wait for a checkpoint that is newer than the newest one."""
-    newest = run.version()
-    run.wait(lambda: run.version() > newest)
-
-
-def has_restored(run: Run, times: int) -> bool:
-    return len(run.events("restored")) == times
+    assert run.interrupt()[0] == 130
 
 
 def in_folder(name: str, folder: Path, *words: object) -> Run:
@@ -69,13 +58,11 @@ def in_folder(name: str, folder: Path, *words: object) -> Run:
 
 def test_killed_processes_change_nothing(begin: Begin) -> None:
     run = begin("--steps", 10_000_000, make=partial(in_folder, "broken"))
-    for losses, whom in enumerate(("worker", "server"), 1):
-        wait_for_news(run)
-        run.order("SIGKILL", whom)
-        run.wait(partial(has_restored, run, losses))
-    wait_for_news(run)
-    run.process.send_signal(signal.SIGINT)
-    assert run.end()[0] == 130
+    for whom in ("worker", "server"):
+        run.learn_on()
+        run.go_back("SIGKILL", whom)
+    run.learn_on()
+    assert run.interrupt()[0] == 130
     steps = complete(run.path)[-1]["steps"]
     whole = begin("--steps", steps, make=partial(in_folder, "whole"))
     assert whole.end()[0] == 0

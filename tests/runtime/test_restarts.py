@@ -19,13 +19,7 @@ from colobus.roles.parameters.server import ParameterServer
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.tracker import Tracker
 from conftest import catch, distributed_catch, dqn, reshaped
-from helpers.outcomes import (
-    Outcome,
-    assert_same,
-    place_threads,
-    run_to_the_end,
-    threads,
-)
+from helpers.outcomes import Outcome, assert_same, place_threads, run_to_the_end, threads
 from helpers.servers import server_of
 
 

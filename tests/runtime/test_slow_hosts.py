@@ -7,15 +7,7 @@ import sys
 
 import pytest
 
-from helpers.hosts import (
-    GROUP,
-    PERIOD,
-    QUOTAS,
-    Hosts,
-    bytes_per_second,
-    needs_quotas,
-    wait_for,
-)
+from helpers.hosts import GROUP, PERIOD, QUOTAS, Hosts, bytes_per_second, needs_quotas, wait_for
 
 pytestmark = [pytest.mark.cluster, needs_quotas]
 
