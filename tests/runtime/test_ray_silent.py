@@ -1,23 +1,24 @@
-"""Pauses of the process that watches over a run: SIGSTOP, a laptop's lid."""
+"""Pauses of the process that watches over a run: SIGSTOP, a laptop's lid. What it asks Ray for."""
 
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
 
 from colobus.core.errors import ColobusError
-from colobus.runtime.devices import Placement
+from colobus.runtime.devices import CPU, Placement
 from colobus.runtime.groups import Cluster, ProcessSpec, Room, group_processes
 from colobus.runtime.host import RoleHost
-from colobus.runtime.ray import prepare
+from colobus.training.on_ray import graph_in_process
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch
+from helpers.outcomes import spread
+from helpers.reading import META, Reads
 
 pytestmark = pytest.mark.cluster
 
@@ -26,51 +27,37 @@ ACTOR = ProcessSpec("actor-0", "worker", ("actor-0",), learns=False)
 SERVER = ProcessSpec("server-0", "server", ("server-0",), learns=False)
 
 
-@pytest.fixture
-def ray() -> Any:
-    prepare("")  # before ray is imported, as in a run
-    import ray
-
-    return ray
-
-
 @pytest.mark.parametrize(
     ("between", "inside"), [(2.5, 3600.0), (3600.0, 0.1), (2.5, 0.1), (4.5, 0.1), (5.9, 0.1)]
 )
 def test_nobody_is_blamed_for_a_pause_of_the_watching_process(
-    between: float, inside: float, ray: Any, now: list[float]
+    between: float, inside: float, remote: Any, now: list[float]
 ) -> None:
     """The answers have arrived in the meantime, but are not looked at yet."""
-    from colobus.runtime.ray.remote import OwnPauses, RemoteProcess
-
-    process = RemoteProcess(SERVER, handle=object(), heartbeat="a reference", asked=now[0])
-    pauses = OwnPauses(4.0)
+    process = remote.RemoteProcess(SERVER, object(), heartbeat="a reference", asked=now[0])
+    pauses = remote.OwnPauses(4.0)
 
     def wait(takes: float) -> None:
         began = now[0]
         now[0] += takes
         process.asked += pauses.around(began, 0.1)
 
-    def complain() -> str:
-        return process.complaint(4.0, 120.0)
-
     for _ in range(10):
         wait(0.1)
-    assert complain() == ""
+    assert process.complaint(4.0, 120.0) == ""
     now[0] += between  # 2.5: a call that was answered late; 4.5: that, or a pause
     wait(inside)
-    assert complain() == ""
+    assert process.complaint(4.0, 120.0) == ""
     for _ in range(40):
         wait(0.1)
-    assert "has given no answer for" in complain()  # that was no pause, but silence
+    # that was no pause, but silence
+    assert "has given no answer for" in process.complaint(4.0, 120.0)
 
 
-def test_one_that_is_frozen_when_it_begins_again_is_found(ray: Any, now: list[float]) -> None:
+def test_one_that_is_frozen_when_it_begins_again_is_found(remote: Any, now: list[float]) -> None:
     """A new one answers nothing before it has begun, so nothing is asked of it."""
-    from colobus.runtime.ray.remote import RemoteProcess
-
     for new in (True, False):
-        process = RemoteProcess(SERVER, handle=MagicMock(), new=new)
+        process = remote.RemoteProcess(SERVER, MagicMock(), new=new)
         process.begin(1, None, {}, 120.0)
         process.ask_heartbeat()
         assert (process.heartbeat is None) == new
@@ -80,12 +67,10 @@ def test_one_that_is_frozen_when_it_begins_again_is_found(ray: Any, now: list[fl
         assert process.complaint(4.0, 120.0) == ("" if new else "has given no answer for 31.0 s")
 
 
-def test_one_that_begins_is_told_of_a_replaced_one(ray: Any) -> None:
+def test_one_that_begins_is_told_of_a_replaced_one(remote: Any) -> None:
     """Else it would call a trajectory queue for ever that was lost while it began."""
-    from colobus.runtime.ray.remote import RemoteProcess
-
-    process = RemoteProcess(LEARNER, handle=MagicMock(), beginning="a reference")
-    process.redial(3, RemoteProcess(SERVER, handle="new"))
+    process = remote.RemoteProcess(LEARNER, MagicMock(), beginning="a reference")
+    process.redial(3, remote.RemoteProcess(SERVER, "new"))
     process.handle.redial.remote.assert_called_once_with(3, {"server-0": "new"})
 
 
@@ -104,10 +89,8 @@ def test_a_cluster_on_the_loopback_is_on_no_network(
     assert is_on_network() == outside
 
 
-def test_making_processes_is_no_pause(ray: Any, now: list[float]) -> None:
-    from colobus.runtime.ray.remote import OwnPauses
-
-    pauses = OwnPauses(4.0)
+def test_making_processes_is_no_pause(remote: Any, now: list[float]) -> None:
+    pauses = remote.OwnPauses(4.0)
     now[0] += 60.0
     pauses.look()
     began = now[0]
@@ -115,52 +98,40 @@ def test_making_processes_is_no_pause(ray: Any, now: list[float]) -> None:
     assert pauses.around(began, 0.1) == 0.0
 
 
+@pytest.fixture
+def actor(ray: Any, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """Return what Ray makes of a class, and what options are asked of; this host is h1."""
+    made = MagicMock()
+    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: made)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: Mock(get_node_id=lambda: "h1"))
+    return made
+
+
 @pytest.mark.parametrize(("spec", "gpus"), [(LEARNER, 1), (ACTOR, 0)])
 def test_ray_is_asked_for_the_gpu_of_a_process(
-    ray: Any, monkeypatch: pytest.MonkeyPatch, spec: ProcessSpec, gpus: int
+    remote: Any, actor: MagicMock, spec: ProcessSpec, gpus: int
 ) -> None:
-    from colobus.runtime.ray.remote import RemoteProcess
-
-    asked: list[dict[str, Any]] = []
-
-    class Asked:
-        def options(self, **options: Any) -> Asked:
-            asked.append(options)
-            return self
-
-        def remote(self, callers: int) -> object:
-            return object()
-
-    monkeypatch.setattr(ray, "remote", lambda **_: lambda _: Asked())
-    here = SimpleNamespace(get_node_id=lambda: "h1")
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: here)
-    RemoteProcess(spec).fill(Room(1.0, spec.gpus), 3)
-    assert [options["num_gpus"] for options in asked] == [gpus]
+    remote.RemoteProcess(spec).fill(Room(1.0, spec.gpus), 3)
+    assert [asked.kwargs["num_gpus"] for asked in actor.options.call_args_list] == [gpus]
 
 
-def test_what_is_begun_again_finds_room_on_full_hosts(
-    ray: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_begun_again_finds_room_on_full_hosts(remote: Any, actor: MagicMock) -> None:
     """Where only the lost process's own host has room, and it may be one that gave no answer."""
     from colobus.runtime.ray.placement import Placement
-    from colobus.runtime.ray.remote import NODE, RemoteProcess
-
-    actor, made = MagicMock(), MagicMock()
-    made.return_value = lambda _: actor
-    monkeypatch.setattr(ray, "remote", made)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: MagicMock(get_node_id=lambda: "h1"))
 
     def asked(*where: Any) -> list[dict[str, str]]:
-        RemoteProcess(ACTOR).fill(Room(0.0), 3, *where)
+        remote.RemoteProcess(ACTOR).fill(Room(0.0), 3, *where)
         options = actor.options.call_args.kwargs
         assert options["num_cpus"] == 0.0  # a full host has not even a thousandth left
         return [one["label_selector"] for one in (options, *options["fallback_strategy"])]
 
-    assert asked({"h2"}) == [{NODE: "!in(h2)"}, {}]
+    node = remote.NODE
+    assert asked({"h2"}) == [{node: "!in(h2)"}, {}]
     placement: Any = object.__new__(Placement)
     placement._first, placement.named = {"actor-0": "h3"}, {"actor-0": ["h2", "h3"]}
-    first, again = (placement.hosts(RemoteProcess(ACTOR), {"h1", "h2", "h3"}) for _ in range(2))
-    assert asked((), first, ["h2", "h3"]) == [{NODE: "in(h3)"}, {NODE: "in(h2,h3)"}]
+    process, there = remote.RemoteProcess(ACTOR), {"h1", "h2", "h3"}
+    first, again = (placement.hosts(process, there) for _ in range(2))
+    assert asked((), first, ["h2", "h3"]) == [{node: "in(h3)"}, {node: "in(h2,h3)"}]
     assert again == ["h2", "h3"]
 
 
@@ -189,84 +160,60 @@ def test_more_learners_than_gpus_are_refused(ray: Any, monkeypatch: pytest.Monke
         check_resources([LEARNER], Cluster(), {})
 
 
-@pytest.mark.parametrize("ids", [[], [3]])
+@pytest.mark.parametrize(("ids", "how"), [([], {}), ([3], {"gpu": True})])
 def test_a_process_makes_its_roles_on_the_gpu_that_ray_gave_it(
-    ray: Any, monkeypatch: pytest.MonkeyPatch, ids: list[int]
+    ray: Any, monkeypatch: pytest.MonkeyPatch, ids: list[int], how: dict[str, bool]
 ) -> None:
     from colobus.runtime.ray.process import Process
 
-    asked: list[dict[str, Any]] = []
-
-    def make(**how: Any) -> Any:
-        asked.append(how)
-
+    make = Mock()
     monkeypatch.setattr(ray, "get_gpu_ids", lambda: ids)
     monkeypatch.setattr(RoleHost, "begin", lambda _self, _incarnation, make, *_: make())
     monkeypatch.setattr(Process, "about", lambda _self: None)
     asyncio.run(Process(1).begin(1, make))
-    assert asked == [{"gpu": True} if ids else {}]
+    make.assert_called_once_with(**how)
 
 
-def test_after_a_loss_no_learner_waits_on_its_gpu(ray: Any) -> None:
-    from colobus.runtime.ray.remote import RemoteProcess
+def test_after_a_loss_no_learner_waits_on_its_gpu(
+    remote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from colobus.runtime.ray.runtime import Ray
 
     killed: list[str] = []
-
-    class Remote(RemoteProcess):
-        def kill(self) -> None:
-            killed.append(self.spec.name)
-
-    class Processes:
-        incarnation = 0
-
-        def __init__(self, *specs: ProcessSpec) -> None:
-            self.all = [Remote(spec) for spec in specs]
-
-        def set_incarnation(self, incarnation: Any) -> None: ...
-
-        def begin(self, processes: Any) -> None: ...
-
-    class Pauses:
-        def look(self) -> None: ...
-
+    monkeypatch.setattr(remote.RemoteProcess, "kill", lambda one: killed.append(one.spec.name))
     runtime: Any = object.__new__(Ray)
-    runtime.whole, runtime.restore, runtime._pauses = False, lambda number: number + 1, Pauses()
+    runtime.whole, runtime.restore, runtime._pauses = False, Mock(), Mock()
     for learners, want in ((1, []), (2, ["main", "main-1"])):
         other = LEARNER._replace(name="main-1", roles=("learner-1",))
-        runtime.processes = Processes(LEARNER, other, ACTOR)
+        processes = [remote.RemoteProcess(spec) for spec in (LEARNER, other, ACTOR)]
+        runtime.processes = Mock(all=processes)
         runtime._learners = {f"learner-{i}" for i in range(learners)}
-        runtime._recover(runtime.processes.all[:1])
+        runtime._recover(processes[:1])
         assert killed == want
 
 
 def test_processes_that_learn_ask_for_gpus() -> None:
-    group = catch(100)
-    for experiment in (group, distributed_catch(2)):
-        graph = make_graph(experiment, begin(experiment), None, spread=True)
+    for experiment in (catch(100), distributed_catch(2)):
+        graph, specs = spread(experiment)
         for spec in group_processes(graph, 1, gpus=True):
             assert spec.gpus == any(name.startswith("learner") for name in spec.roles)
-        assert not any(spec.gpus for spec in group_processes(graph, 1))
+        assert not any(spec.gpus for spec in specs)
 
 
-def test_a_process_without_a_gpu_makes_the_graph_of_a_cpu() -> None:
-    from colobus.training.on_ray import graph_in_process
-    from helpers.reading import META, Reads
-
+def test_a_process_makes_the_graph_of_the_device_that_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     experiment = catch(100)
-    start, placement = begin(experiment), Placement(META, torch.device("cpu"))
+    start = begin(experiment)
+
+    def graph(device: torch.device, gpu: bool) -> Any:
+        place = Placement(device, CPU)
+        return graph_in_process(make_graph, place, experiment, start, None, None, gpu=gpu)
+
     for gpu in (False, True):
         with Reads():
-            graph = graph_in_process(make_graph, placement, experiment, start, None, None, gpu=gpu)
-            learner = graph.build()["learner-0"]
-        assert learner.device == (META if gpu else torch.device("cpu"))
-
-
-def test_a_host_whose_torch_has_no_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from colobus.training.on_ray import graph_in_process
-
+            learner = graph(META, gpu).build()["learner-0"]
+        assert learner.device == (META if gpu else CPU)
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
-    experiment = catch(100)
-    placement = Placement(torch.device("cuda", 0), torch.device("cpu"))
     with pytest.raises(ColobusError, match=r"^--device cuda:0: torch .* is built without CUDA"):
-        graph_in_process(make_graph, placement, experiment, begin(experiment), None, None, gpu=True)
+        graph(torch.device("cuda", 0), True)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
@@ -20,7 +21,6 @@ from colobus.runtime.devices import ON_CPU
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster, ProcessSpec
 from colobus.runtime.host import RoleHost
-from colobus.runtime.ray import prepare
 from colobus.training.on_ray import OnRay
 from colobus.training.runtimes import Plan
 from colobus.training.topology import make_graph
@@ -28,32 +28,6 @@ from conftest import catch, dqn, stand_in
 from helpers.servers import server_of
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-def ray() -> Any:
-    prepare("")  # before ray is imported, as in a run
-    import ray
-
-    return ray
-
-
-class Silent:
-    """In the place of a Ray actor: takes requests for heartbeats, answers none."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    @property
-    def heartbeat(self) -> Silent:
-        return self
-
-    def options(self, **_options: object) -> Silent:
-        return self
-
-    def remote(self) -> object:
-        self.asked += 1
-        return object()
 
 
 def test_a_tensor_takes_no_code_along_and_has_memory_of_its_own(
@@ -73,12 +47,9 @@ def test_a_tensor_takes_no_code_along_and_has_memory_of_its_own(
 
 
 def test_a_target_is_not_taken_for_other_parameters_of_its_version(
-    monkeypatch: pytest.MonkeyPatch,
+    ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server mixes its target at the version that it publishes, and both are large."""
-    prepare("")  # before ray is imported, as in a run
-    import ray
-
     from colobus.runtime.ray import process
 
     store: list[torch.Tensor] = []
@@ -113,58 +84,39 @@ def test_a_target_is_not_taken_for_other_parameters_of_its_version(
 
 
 def test_a_call_waits_no_longer_than_a_heartbeat_that_is_on_its_way(
-    ray: Any, now: list[float], monkeypatch: pytest.MonkeyPatch
+    ray: Any, remote: Any, now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from colobus.runtime.ray.remote import HEARTBEAT_SECONDS, RemoteProcess
-
     answered: list[object] = []
     monkeypatch.setattr(ray, "wait", lambda wanted, timeout: (answered, wanted))
-    silent = Silent()
-    process = RemoteProcess(ProcessSpec("server-0", "server", ("server-0",), False), silent)
-    process.heard = now[0]
+    spec, handle = ProcessSpec("server-0", "server", ("server-0",), False), MagicMock()
+    process = remote.RemoteProcess(spec, handle, heard=now[0])
+    asked = handle.heartbeat.options.return_value.remote
     process.ask_heartbeat()
-    assert silent.asked == 0  # it answered just now
+    assert asked.call_count == 0  # it answered just now
     assert process.seconds_left(4.0) == 4.0
     process.ask_heartbeat(at_once=True)
-    assert silent.asked == 1
+    assert asked.call_count == 1
     now[0] += 1.5
     process.ask_heartbeat(at_once=True)
-    assert silent.asked == 1  # one is on its way
+    assert asked.call_count == 1  # one is on its way
     assert process.seconds_left(4.0) == 2.5
     now[0] += 2.6
-    assert process.seconds_left(4.0) == HEARTBEAT_SECONDS
+    assert process.seconds_left(4.0) == remote.HEARTBEAT_SECONDS
     answered += [process.heartbeat]  # the answer is there, but nobody has looked yet
     assert process.seconds_left(4.0) == 4.0
     assert process.complaint(4.0, deadline=60.0) == "has given no answer for 4.1 s"
 
 
-class Answers(Silent):
-    """Answers calls as well."""
-
-    @property
-    def call(self) -> Answers:
-        return Answers()
-
-    def remote(self, *_call: object) -> object:
-        return super().remote()
-
-
 def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches(
-    ray: Any, monkeypatch: pytest.MonkeyPatch
+    ray: Any, remote: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from colobus.runtime.ray import runtime
     from colobus.runtime.ray.placement import Incarnation
-    from colobus.runtime.ray.remote import RemoteProcess
 
-    handle = Answers()
-    process = RemoteProcess(ProcessSpec("tracker", "tracker", ("tracker",), False), handle)
-
-    class Processes:
-        incarnation, of_role = 0, {"tracker": process}
-
-        def __init__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr(runtime, "Processes", Processes)
+    handle = MagicMock()
+    process = remote.RemoteProcess(ProcessSpec("tracker", "tracker", ("tracker",), False), handle)
+    processes = Mock(incarnation=0, of_role={"tracker": process})
+    monkeypatch.setattr(runtime, "Processes", lambda *_: processes)
     monkeypatch.setattr(runtime, "answer_of", lambda reference, role, patience: patience)
     monkeypatch.setattr(ray, "wait", lambda wanted, timeout: ([], wanted))
     graph = RoleGraph()
@@ -174,34 +126,28 @@ def test_a_thread_that_hears_a_sidecar_leaves_heartbeats_to_the_one_that_watches
     tracker = place.roles["tracker"]
     with ThreadPoolExecutor(1) as sidecar:
         assert sidecar.submit(tracker.evaluated, 21.0, 1_000).result() == 4.0
-    assert (handle.asked, process.heartbeat) == (0, None)
+    handle.heartbeat.options.assert_not_called()
+    assert process.heartbeat is None
     assert tracker.status() <= 4.0
-    assert (handle.asked, process.heartbeat is None) == (1, False)
+    handle.heartbeat.options.assert_called_once()
+    assert process.heartbeat is not None
 
 
 @pytest.mark.parametrize(
     ("alive", "asked"), [("abc", "in(b,c)"), ("ac", "in(c)"), ("ad", "!in(a)")]
 )
 def test_a_sidecar_whose_hosts_are_lost_goes_to_another(
-    ray: Any, monkeypatch: pytest.MonkeyPatch, alive: str, asked: str
+    ray: Any, remote: Any, monkeypatch: pytest.MonkeyPatch, alive: str, asked: str
 ) -> None:
     """It has to be on b or c, and the command is on a; Ray would wait for ever for hosts of old."""
-    from colobus.runtime.ray.remote import NODE, Errands
-
-    options: dict[str, Any] = {}
-
-    def begin(**own: Any) -> None:
-        options.update(own)
-        raise LookupError  # it is known now what Ray is asked for
-
+    begin = Mock(side_effect=LookupError)  # it is known then what Ray is asked for
     nodes = [{"NodeID": name, "Alive": name in alive} for name in "abcd"]
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    monkeypatch.setattr(ray, "remote", lambda _kind: SimpleNamespace(options=begin))
-    context = SimpleNamespace(get_node_id=lambda: "a")
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray, "remote", lambda _kind: Mock(options=begin))
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: Mock(get_node_id=lambda: "a"))
     with pytest.raises(LookupError):
-        Errands("evaluator", 1.0, print, ["b", "c"])([], {})
-    assert options["label_selector"] == {NODE: asked}
+        remote.Errands("evaluator", 1.0, print, ["b", "c"])([], {})
+    assert begin.call_args.kwargs["label_selector"] == {remote.NODE: asked}
 
 
 def test_a_loss_is_told_in_seconds_of_the_run_with_what_its_buffer_kept(
