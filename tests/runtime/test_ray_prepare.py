@@ -16,18 +16,14 @@ from colobus.runtime.ray.own_cluster import END_SECONDS, end_writers, own_folder
 from helpers.launching import is_gone, wait_until
 
 READ = (
-    "RAY_ADDRESS",
-    "RAY_AUTH_MODE",
-    "RAY_AUTH_TOKEN",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
-    "RAY_NUM_REDIS_GET_RETRIES",
-    INLINE[0],
+    *("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"),
+    *("RAY_NUM_REDIS_GET_RETRIES", "RAY_TMPDIR", INLINE[0]),
 )
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray is not imported, and what a test sets is forgotten."""
+    """Ray is not imported, and what a test sets in the environment is forgotten."""
     for name in READ:
         monkeypatch.setenv(name, "")  # so that it is given back even if it was not there
         monkeypatch.delenv(name)
@@ -45,27 +41,23 @@ def imported(monkeypatch: pytest.MonkeyPatch, everywhere: bool, asks: bool = Tru
     monkeypatch.setitem(sys.modules, "ray._private.ray_constants", constants)
 
 
-def test_a_ray_of_its_own_is_on_the_loopback_and_has_a_token(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "1")
+def test_a_ray_of_its_own_is_on_the_loopback_and_has_a_token() -> None:
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
     assert prepare("") == ""
     assert os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"
     assert os.environ["RAY_AUTH_MODE"] == "token"
     assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
 
 
-def test_the_address_of_the_environment_is_that_of_a_cluster(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+def test_the_address_of_the_environment_is_that_of_a_cluster() -> None:
+    os.environ["RAY_ADDRESS"] = "10.0.0.1:6379"
     assert prepare("") == "10.0.0.1:6379"
     assert prepare("10.0.0.2:6379") == "10.0.0.2:6379"
     assert "RAY_AUTH_TOKEN" not in os.environ
 
 
-def test_a_ray_of_its_own_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+def test_a_ray_of_its_own_without_a_token_is_refused() -> None:
+    os.environ["RAY_AUTH_MODE"] = "disabled"
     with pytest.raises(ColobusError, match=r"^RAY_AUTH_MODE=disabled: without a token every user"):
         prepare("")
     assert prepare("10.0.0.1:6379") == "10.0.0.1:6379"  # how that was started is another's choice
@@ -73,9 +65,8 @@ def test_a_ray_of_its_own_without_a_token_is_refused(monkeypatch: pytest.MonkeyP
 
 def test_ray_must_not_have_been_imported_before(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch, everywhere=True)
-    with pytest.raises(
-        ColobusError, match=r"^Ray was imported before the run, so a Ray of its own"
-    ):
+    said = r"^Ray was imported before the run, so a Ray of its own would open its ports"
+    with pytest.raises(ColobusError, match=said):
         prepare("")
     assert prepare("10.0.0.1:6379") == "10.0.0.1:6379"
     assert os.environ[INLINE[0]] == INLINE[1]  # processes of that cluster are told
@@ -87,10 +78,8 @@ def test_ray_must_not_have_been_imported_before(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.processes
-def test_the_folder_of_ray_is_closed_to_others_and_deleted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("RAY_TMPDIR", "/a/folder/whose/path/is/too/long")
+def test_the_folder_of_ray_is_closed_to_others_and_deleted() -> None:
+    os.environ["RAY_TMPDIR"] = "/a/folder/whose/path/is/too/long"
     with own_folder() as folder:
         folder.mkdir(0o777)
         (folder / "session").touch()

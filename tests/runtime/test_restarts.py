@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import threading
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -23,29 +23,28 @@ from helpers.outcomes import Outcome, assert_same, place_threads, run_to_the_end
 from helpers.servers import server_of
 
 
-def fail_once(function: Any, at: int, error: str) -> Any:
-    """Return the function that raises at one of its calls, by any thread."""
-    lock, calls = threading.Lock(), [0]
+@pytest.fixture
+def fail_once(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what has a method raise at one of its calls, by any thread."""
 
-    def called(*arguments: Any, **more: Any) -> Any:
-        with lock:
-            calls[0] += 1
-            now = calls[0]
-        if now == at:
-            raise RuntimeError(error)
-        return function(*arguments, **more)
+    def patch(kind: Any, name: str, at: int) -> None:
+        function, calls = getattr(kind, name), itertools.count(1)
 
-    return called
+        def called(*arguments: Any, **more: Any) -> Any:
+            if next(calls) == at:
+                raise RuntimeError("by accident")
+            return function(*arguments, **more)
+
+        monkeypatch.setattr(kind, name, called)
+
+    return patch
 
 
 WORKERS = distributed_catch(20, workers=3)
 
 
-def with_an_error(
-    monkeypatch: pytest.MonkeyPatch, experiment: Experiment, who: str, kind: Any, name: str, at: int
-) -> Outcome:
+def run_with_an_error(experiment: Experiment, who: str) -> Outcome:
     """Run an experiment in which a method raises once; one line says of whom, and that is all."""
-    monkeypatch.setattr(kind, name, fail_once(getattr(kind, name), at, "by accident"))
     lines: list[str] = []
     found = run_to_the_end(place_threads(experiment, lines))
     (line,) = lines
@@ -54,10 +53,9 @@ def with_an_error(
     return found
 
 
-def test_an_actor_that_raises_is_restarted_and_its_worker_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = with_an_error(monkeypatch, WORKERS, "actor-", CatchGames, "step", 300)
+def test_an_actor_that_raises_is_restarted_and_its_worker_goes_on(fail_once: Any) -> None:
+    fail_once(CatchGames, "step", 300)
+    found = run_with_an_error(WORKERS, "actor-")
     assert found.version == Version(0, 20)
     assert found.status.steps == 504 + 20 * 3 * 72  # the lost trajectory was played anew
     assert found.status.workers is not None
@@ -119,38 +117,29 @@ PARTS = parts_of(CENTRAL)
     ],
 )
 def test_a_learner_that_raises_begins_its_round_again_as_if_nothing_had_been(
-    monkeypatch: pytest.MonkeyPatch, name: str, where: str, at: int
+    fail_once: Any, name: str, where: str, at: int
 ) -> None:
     experiment, oracle = RUNS[name], oracle_of(name)
     kinds: dict[str, Any] = {"report": Tracker, "update": ReplayBuffer}
     kinds |= {"pull": ParameterServer, "push": ParameterServer}
-    kind = kinds.get(where, type(experiment.algorithm))
+    fail_once(kinds.get(where, type(experiment.algorithm)), where, at)
     who = "learner-" if name == "workers" else "learner-0 raised at "
-    assert_same(oracle, with_an_error(monkeypatch, experiment, who, kind, where, at))
+    assert_same(oracle, run_with_an_error(experiment, who))
 
 
-def test_a_server_whose_only_step_was_interrupted_cannot_go_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_whose_only_step_was_interrupted_cannot_go_back(fail_once: Any) -> None:
     server = server_of(torch.zeros(64), version=Version(0, 3))
-    monkeypatch.setattr(server.optimizer, "step", fail_once(None, 1, "by accident"))
-    gradient = Gradient(0, Version(0, 3), 0, 1, 1, 0.1, torch.ones(64))
+    fail_once(server.optimizer, "step", 1)
     with pytest.raises(RuntimeError, match="by accident"):
-        server.push(gradient)
+        server.push(Gradient(0, Version(0, 3), 0, 1, 1, 0.1, torch.ones(64)))
     assert not server.go_back(Version(0, 3))
 
 
-def test_a_learner_whose_servers_stand_at_several_versions_ends_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    at = 3 * PARTS * 5 - 1  # the last but one server of a round's last gradient
-    push: Any = ParameterServer.push
-    monkeypatch.setattr(ParameterServer, "push", fail_once(push, at, "by accident"))
+def test_a_learner_whose_servers_stand_at_several_versions_ends_the_run(fail_once: Any) -> None:
+    # the last but one server of a round's last gradient
+    fail_once(ParameterServer, "push", 3 * PARTS * 5 - 1)
     place = place_threads(RUNS["three servers"], [])
-    place.start()
-    while not place.wait(0.1):
-        pass
+    with pytest.raises(RoleFailed, match="by accident"):
+        run_to_the_end(place)
     place.stop()
-    assert isinstance(place.failure, RoleFailed)
-    assert "by accident" in str(place.failure)
     assert not place.roles["learner-0"].save_last()
