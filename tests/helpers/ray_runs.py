@@ -207,6 +207,18 @@ class Run:
         self.wait(lambda: len(self.events("restored")) > restored)
         return self.events("hit")[-1]
 
+    def assert_restored(self, count: int) -> None:
+        """It went back to a checkpoint so often, each time with a new epoch."""
+        restored = self.events("restored")
+        assert [event["epoch"] for event in restored] == list(range(1, count + 1))
+        assert all(event["lost_steps"] >= 0 for event in restored)
+        form = r"^going on from (\d+)\.safetensors: ([\d,]+) steps$"
+        went = re.findall(form, self.log, re.MULTILINE)
+        found = [(int(version), int(steps.replace(",", ""))) for version, steps in went]
+        assert found == [(event["version"], event["steps"]) for event in restored]
+        assert all(version > 0 for version, _ in found)
+        assert complete(self.path)[-1]["epoch"] == count
+
     def end(self) -> tuple[int, str, str]:
         """Wait for its end and that of all its processes; return exit code, stdout and stderr.
 

@@ -85,15 +85,12 @@ def test_a_group_on_two_hosts_learns_though_learners_are_killed_and_frozen(
         run.learn_on()
     told = len(run.metrics())
     run.wait(lambda: run.plays_well(told))  # and not only before what befell it
-    summary, saved = run.stop(), complete(run.path)[-1]
-    epochs = [event["epoch"] for event in run.events("restored")]
-    assert epochs == list(range(1, len(epochs) + 1))
-    assert len(epochs) >= 2
-    assert (saved["epoch"], saved["steps"]) == (len(epochs), summary["steps"])
+    summary = run.stop()
+    restored = len(run.events("restored"))
+    run.assert_restored(restored)
+    assert restored >= 2
+    assert complete(run.path)[-1]["steps"] == summary["steps"]
     assert re.search(r"stopped by Ctrl-C at [\d,]+ steps, all saved", run.log)
-    went = re.findall(r"^going on from (\d+)\.safetensors", run.log, re.MULTILINE)
-    assert len(went) == len(epochs)
-    assert min(map(int, went)) > 0
     assert evaluate(load(run.path), episodes=1000).mean >= 0.75
     wait_for(lambda: sum(map(cells, three.hosts)) == 0, LONG)
 

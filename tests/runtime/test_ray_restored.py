@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from colobus.evaluation.evaluator import evaluate
@@ -27,18 +25,6 @@ def stop_when_learned(run: Run, after: int = 0) -> None:
     assert mean >= 0.75  # with an error of 0.02; -0.6 is random play
 
 
-def assert_restored(run: Run, count: int) -> None:
-    """The run went back to a checkpoint so often, each time with a new epoch."""
-    restored = run.events("restored")
-    assert [event["epoch"] for event in restored] == list(range(1, count + 1))
-    assert all(event["lost_steps"] >= 0 for event in restored)
-    went = re.findall(r"^going on from (\d+)\.safetensors: ([\d,]+) steps$", run.log, re.MULTILINE)
-    found = [(int(version), int(steps.replace(",", ""))) for version, steps in went]
-    assert found == [(event["version"], event["steps"]) for event in restored]
-    assert all(version > 0 for version, _ in found)
-    assert complete(run.path)[-1]["epoch"] == count
-
-
 @pytest.mark.parametrize(("game", "whom"), [("dba3c-catch", "server"), ("catch", "learner")])
 def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
     begin: Begin, game: str, whom: str
@@ -55,7 +41,7 @@ def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
     else:
         stop(run)
     assert len(run.events("lost")) == (3 if game == "catch" else 2)
-    assert_restored(run, 2)
+    run.assert_restored(2)
 
 
 def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(begin: Begin) -> None:
@@ -74,7 +60,7 @@ def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(beg
     assert run.log.count(kept) == 1
     # What it had learned gets worse while the buffers hold little, and then better again.
     stop_when_learned(run, after=restored["steps"] + 6_000)
-    assert_restored(run, 1)
+    run.assert_restored(1)
 
 
 def test_what_only_answers_may_be_lost_often_while_others_work(begin: Begin) -> None:
@@ -84,4 +70,4 @@ def test_what_only_answers_may_be_lost_often_while_others_work(begin: Begin) -> 
     # stopped before it made a step, a run would leave the checkpoint that it went on from
     run.wait(lambda: complete(run.path)[-1]["epoch"] == 7)
     assert run.interrupt()[0] == 130
-    assert_restored(run, 7)
+    run.assert_restored(7)
