@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +97,5 @@ def test_catch_is_learned_and_played(gpu: torch.device, tmp_path: Path) -> None:
 
 
 def test_workers_learn_on_a_gpu(gpu: torch.device, tmp_path: Path) -> None:
-    experiment = colobus.preset("dba3c-catch", steps=20_000)
-    experiment = replace(experiment, tracker=replace(experiment.tracker, tensorboard=False))
-    result = train(experiment, tmp_path / "run", log=lambda _: None, devices=Devices("cuda"))
-    assert result.steps >= 20_000
+    run = tmp_path / "run"
+    assert colobus.train("dba3c-catch", run, steps=20_000, device="cuda", **QUIET).steps >= 20_000

@@ -109,9 +109,6 @@ def test_evaluator_and_recorder_live_on_another_host(tmp_path: Path) -> None:
     assert done[:2] == first
 
 
-STOPS_LATE = '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "60"}}'
-
-
 @pytest.mark.skipif(find_spec("aiohttp") is None, reason="colobus[jobs] is not installed")
 def test_a_job_of_ray_is_stopped_in_good_order_and_goes_on(tmp_path: Path) -> None:
     run, programs = tmp_path / "run", Path(sys.executable).parent
@@ -127,7 +124,8 @@ def test_a_job_of_ray_is_stopped_in_good_order_and_goes_on(tmp_path: Path) -> No
             return hosts[1].check([programs / "ray", "job", *words], own, LONG)
 
         first = ["submit", there, "--submission-id=first", "--no-wait", "--runtime-env-json"]
-        job(*first, STOPS_LATE, "--", *words, "--minutes", 20)
+        stops_late = '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "60"}}'
+        job(*first, stops_late, "--", *words, "--minutes", 20)
         wait_for(lambda: bool(complete(run)), LONG)
         job("stop", there, "first")
         assert "stopped by SIGTERM at" in job("logs", there, "first")

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from colobus.runtime.system import (
     system_value,
     usable_cores,
 )
-from helpers.launching import python
+from helpers.launching import finish, python, start
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "colobus"
 
@@ -78,9 +77,8 @@ def used(path: Path) -> set[str]:
 @pytest.mark.slow
 def test_calls_that_windows_lacks_are_used_behind_checks_only() -> None:
     files = {path: used(path) for path in sorted(SOURCE.rglob("*.py"))}
-    assert {str(path.relative_to(SOURCE)): names for path, names in files.items() if names} == (
-        GUARDED
-    )
+    found = {str(path.relative_to(SOURCE)): names for path, names in files.items() if names}
+    assert found == GUARDED
 
 
 @pytest.fixture
@@ -93,13 +91,15 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(os, name)
 
 
-def test_what_cannot_be_asked_is_unknown(bare: None) -> None:
+def test_what_cannot_be_asked_is_unknown_or_stays_as_it_is(bare: None, tmp_path: Path) -> None:
     assert system_value("SC_PAGE_SIZE") is None
     assert process_limit("NOFILE") is None
     assert peak_memory() is None
     assert describe_machine()["memory_gib"] is None
     free = available_memory()  # this machine has /proc
     assert free is None or free > 2**20
+    assert available_memory(tmp_path) is None
+    lower_priority(19)
 
 
 def test_what_can_be_asked_is_known() -> None:
@@ -108,10 +108,6 @@ def test_what_can_be_asked_is_known() -> None:
     assert 2**20 < (peak_memory() or 0) < 2**40
     assert describe_machine()["memory_gib"] > 0
     assert 2**20 < (available_memory() or 0) < 2**50
-
-
-def test_priorities_stay_as_they_are(bare: None) -> None:
-    lower_priority(19)
 
 
 WITHOUT = """
@@ -145,21 +141,16 @@ print(codes, list(NAMES.values()))
 
 @pytest.mark.processes
 def test_a_run_is_made_without_the_calls_that_windows_lacks(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, str(tmp_path / "run")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 0] ['Ctrl-C', 'SIGTERM']"
-    assert "this system has no locks; make sure that no other process" in done.stdout
-    assert "Traceback" not in done.stderr
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    script, run = tmp_path / "without.py", tmp_path / "run"
+    script.write_text(WITHOUT)
+    code, out, err = finish(start(run, script=script))
+    assert code == 0, err
+    assert out.splitlines()[-1] == "[0, 0, 0, 0] ['Ctrl-C', 'SIGTERM']"
+    assert "this system has no locks; make sure that no other process" in out
+    assert "Traceback" not in err
+    lines = (run / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["steps"] >= 6144
-    assert len(list((tmp_path / "run" / "eval").glob("*.json"))) == 1
+    assert len(list((run / "eval").glob("*.json"))) == 1
 
 
 MEMINFO = "MemTotal:       24684956 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\n"
@@ -198,7 +189,7 @@ INNER = {"proc/self/cgroup": "0::/a/b\n"}
 
 
 @pytest.mark.parametrize(
-    ("groups", "left"),
+    ("files", "left"),
     [
         ({}, FREE),
         ({"proc/self/cgroup": "0::/\n"}, FREE),  # the first group has no such files
@@ -208,17 +199,13 @@ INNER = {"proc/self/cgroup": "0::/a/b\n"}
         (INNER | group("a/b", "9000", 10, 0) | group("a", "7000", 20, 5), 6985),
         (old_group("6000", "cache 3\ntotal_inactive_file 30\n"), 5030),
         (old_group("9223372036854771712", "cache 3\n"), FREE),  # without a limit
+        ({"proc/meminfo": "MemTotal: 5 kB\n"}, None),
     ],
 )
 def test_what_is_available_is_the_least_of_machine_and_groups(
-    tmp_path: Path, groups: dict[str, str], left: int
+    tmp_path: Path, files: dict[str, str], left: int | None
 ) -> None:
-    assert available_memory(write(tmp_path, {"proc/meminfo": MEMINFO} | groups)) == left
-
-
-def test_where_the_system_does_not_tell_nothing_is_refused(tmp_path: Path) -> None:
-    assert available_memory(tmp_path) is None
-    assert available_memory(write(tmp_path, {"proc/meminfo": "MemTotal: 5 kB\n"})) is None
+    assert available_memory(write(tmp_path, {"proc/meminfo": MEMINFO} | files)) == left
 
 
 def quota(microseconds: int) -> dict[str, str]:

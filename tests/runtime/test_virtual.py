@@ -42,9 +42,9 @@ from colobus.training.on_virtual import bytes_a_second, simulated
 from colobus.training.run import train
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
-from conftest import catch, distributed_catch, make_net
+from conftest import catch, distributed_catch, make_net, reshaped
 from helpers.launching import refused
-from helpers.outcomes import Outcome, assert_same, equal, inline, outcome
+from helpers.outcomes import Outcome, assert_same, equal, inline, outcome, spread
 
 
 def free(_role: str, _stage: str, _chance: Random) -> float:
@@ -193,46 +193,37 @@ def test_two_workers_and_a_link_by_hand() -> None:
 
 
 @pytest.mark.slow
-def test_servers_are_asked_at_once_by_hand() -> None:
-    """A call takes 0.25 s, and so does its answer: a round is 1 s of learning and two round trips.
+@pytest.mark.parametrize(
+    ("servers", "calls"),
+    [(2, Calls(latency=0.25, envelope=0)), (1, Calls(cpu=0.25, envelope=0))],
+    ids=["calls travel", "calls are work at both ends"],
+)
+def test_servers_are_asked_at_once_by_hand(servers: int, calls: Calls) -> None:
+    """A call takes 0.25 s, and so does its answer, or the work for both at either end.
 
-    One is the report, and one is to both servers. At the beginning the tracker is asked, too.
+    A round is 1 s of learning and two round trips: one is the report, and one is to all servers. At
+    the beginning the tracker is asked, too.
     """
-    experiment = distributed_catch(20, workers=1, servers=2, games=1)
-    calls, hosts = Calls(latency=0.25, envelope=0), [Host() for _ in range(4)]
-    there, seconds = virtual(experiment, learning(1.0), calls, hosts)
-    assert there.status.version == 20
-    assert seconds == pytest.approx(20 * 2.0, abs=1.5)
-
-
-@pytest.mark.slow
-def test_a_call_works_at_both_ends_by_hand() -> None:
-    """An end takes 0.25 s for a call and its answer: a round is 1 s of learning and two calls."""
-    experiment = distributed_catch(20, workers=1, servers=1, games=1)
-    calls, hosts = Calls(cpu=0.25, envelope=0), [Host() for _ in range(3)]
+    experiment = distributed_catch(20, workers=1, servers=servers, games=1)
+    hosts = [Host() for _ in range(servers + 2)]
     there, seconds = virtual(experiment, learning(1.0), calls, hosts)
     assert there.status.version == 20
     assert seconds == pytest.approx(20 * 2.0, abs=1.5)
 
 
 def test_an_object_of_the_store_costs_something_besides_its_bytes() -> None:
+    assert int(ray.INLINE[1]) == STORED
     calls = Calls(byte=1e-9, stored=1e-3, carried=4e-9)
     assert calls.packing(500_000) == pytest.approx(2e-3)
     assert calls.packing(STORED - 1) == pytest.approx(4e-3)
     assert calls.packing(STORED) == pytest.approx(2e-3)
 
 
-def test_simulated_calls_carry_what_those_of_ray_do() -> None:
-    assert int(ray.INLINE[1]) == STORED
-
-
 def test_idle_processes_leave_less_of_the_cores_of_their_host() -> None:
     """Each is asked how it is twice a second, the tracker four times as often."""
     experiment, world = distributed_catch(1), World(free, Calls(idle=0.1, cpu=0.01))
     with passing(world):
-        games = open_games(experiment)
-        start = begin(experiment, games)
-        graph = make_graph(experiment, start, None, 0.0, games=games, spread=True)
+        graph, _ = spread(experiment)
         simulated(graph, world, Hosts(hosts=2, host_cores=1.0))
     names = {own.host: set[str]() for own in world.process_of.values()}
     for own in world.process_of.values():
@@ -250,7 +241,7 @@ def test_a_backup_worker_that_is_slow_is_dropped() -> None:
     After 29 s they have reported 29 and 11 batches, the 40 of the stop rule. What became of the
     last one of each is not known yet.
     """
-    experiment = replace(FREELY, shape=replace(FREELY.shape, quorum=1))
+    experiment = reshaped(FREELY, quorum=1)
     there, seconds = virtual(experiment, learning(1.0, 2.6))
     assert (there.status.version, seconds) == (29, 29.0)
     assert there.status.workers is not None
@@ -262,7 +253,7 @@ def test_a_backup_worker_that_is_slow_is_dropped() -> None:
 @pytest.mark.parametrize("shape", [{"quorum": 2}, {"asynchronous": True, "max_staleness": 20}])
 def test_a_seed_gives_the_same_run_without_any_order_among_learners(shape: dict[str, Any]) -> None:
     base = distributed_catch(15, workers=3)
-    experiment = replace(base, deterministic=False, shape=replace(base.shape, **shape))
+    experiment = replace(reshaped(base, **shape), deterministic=False)
 
     def draw(_role: str, stage: str, chance: Random) -> float:
         return chance.expovariate(1.0 / {"learn": 0.05, "emulate": 0.001}.get(stage, 1e-4))
