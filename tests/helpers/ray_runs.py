@@ -219,6 +219,14 @@ class Run:
         assert all(version > 0 for version, _ in found)
         assert complete(self.path)[-1]["epoch"] == count
 
+    def assert_named(self, lost: dict[str, Any]) -> None:
+        """Its log says once who was lost, and where, and once that it is back."""
+        whom = f"{lost['what']} on {re.escape(socket.gethostname())}"
+        who = rf"{whom} \(process {lost['process']}\)"
+        assert len(re.findall(rf"^{who} .*; begun again$", self.log, re.MULTILINE)) == 1
+        back = rf"^{whom} \(process \d+\) is back, [\d.]+ s after it was last heard$"
+        assert len(re.findall(back, self.log, re.MULTILINE)) == 1
+
     def end(self) -> tuple[int, str, str]:
         """Wait for its end and that of all its processes; return exit code, stdout and stderr.
 
@@ -323,15 +331,6 @@ def stop(run: Run) -> Agent:
     # by itself it is the best one, where the newest is worse by more than chance
     assert load(run.path, checkpoint="last").checkpoint.steps == summary["steps"]
     return load(run.path)
-
-
-def assert_named(run: Run, lost: dict[str, Any]) -> None:
-    """The log says once who was lost, and where, and once that it is back."""
-    whom = f"{lost['what']} on {re.escape(socket.gethostname())}"
-    who = rf"{whom} \(process {lost['process']}\)"
-    assert len(re.findall(rf"^{who} .*; begun again$", run.log, re.MULTILINE)) == 1
-    back = rf"^{whom} \(process \d+\) is back, [\d.]+ s after it was last heard$"
-    assert len(re.findall(back, run.log, re.MULTILINE)) == 1
 
 
 @contextlib.contextmanager

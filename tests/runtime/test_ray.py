@@ -19,7 +19,7 @@ from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, reshaped
 from helpers.all_parts import ALL, PAIR
 from helpers.launching import LONG
-from helpers.outcomes import Outcome, assert_same, outcome, run_to_the_end
+from helpers.outcomes import Outcome, assert_same, run_to_the_end
 from helpers.ray_runs import SLOW
 
 pytestmark = pytest.mark.cluster
@@ -60,16 +60,9 @@ def run_on_ray(experiment: Experiment, cluster: Cluster) -> Outcome:
     lines, events = list[str](), list[dict[str, Any]]()
     first = begin(experiment)
     make = partial(make_graph, experiment, first, None, patience=60.0, spread=True)
-    place = Ray(Incarnation(0, make), never, cluster, 60.0, lines.append, events.append)
+    place: Any = Ray(Incarnation(0, make), never, cluster, 60.0, lines.append, events.append)
     try:
-        place.start()
-        until = time.monotonic() + LONG
-        while not place.wait(0.5):
-            place.check()
-            assert time.monotonic() < until
-        place.check()
-        assert place.stop() == []
-        result = outcome(place.roles)
+        result = run_to_the_end(place)
     finally:
         place.close()
     assert [line for line in lines if not SLOW.match(line)] == []

@@ -175,16 +175,12 @@ def test_a_host_without_colobus_is_told_at_once(tmp_path: Path) -> None:
     (nothing / "__init__.py").touch()
     path = os.pathsep.join([str(nothing.parent), os.environ.get("PYTHONPATH", "")])
     with head(cpus=1, env={"PYTHONPATH": path}) as poor:
-        words = ("--address", poor.address)
-        run = train(tmp_path / "x", "dba3c-catch", *words, env=poor.env)
-        code, out, log = run.end()
-        assert (code, out) == (2, "")
+        run = train(tmp_path / "x", "dba3c-catch", "--address", poor.address, env=poor.env)
         assert re.fullmatch(
-            r"colobus: [\w-]+ cannot start: ModuleNotFoundError: No module named 'colobus\.\w+'; "
+            r"[\w-]+ cannot start: ModuleNotFoundError: No module named 'colobus\.\w+'; "
             r"install the same colobus\[cluster\] on all hosts",
-            log.splitlines()[-1],
-        ), log
-        assert len(log.splitlines()) == 2
+            refused(run),
+        )
         assert poor.actors() == []
 
 

@@ -12,18 +12,7 @@ import psutil
 import pytest
 
 from helpers.launching import complete
-from helpers.ray_runs import (
-    IDLE,
-    PATIENT,
-    SILENCE,
-    SMALL,
-    Begin,
-    Run,
-    assert_named,
-    hit,
-    nothing_left,
-    stop,
-)
+from helpers.ray_runs import IDLE, PATIENT, SILENCE, SMALL, Begin, Run, hit, nothing_left, stop
 
 pytestmark = pytest.mark.cluster
 
@@ -44,7 +33,7 @@ def test_a_run_outlives_its_workers_and_a_driver_that_was_frozen(begin: Begin) -
     assert run.events("restored") == []
     for each in lost:
         if [e["what"] for e in lost].count(each["what"]) == 1:
-            assert_named(run, each)
+            run.assert_named(each)
     assert complete(run.path)[-1]["epoch"] == 0
 
 

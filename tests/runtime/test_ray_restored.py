@@ -7,7 +7,7 @@ import pytest
 from colobus.evaluation.evaluator import evaluate
 from colobus.experiment.presets import PRESETS
 from helpers.launching import complete
-from helpers.ray_runs import ENDLESS, IDLE, PATIENT, Begin, Run, assert_named, hit, stop
+from helpers.ray_runs import ENDLESS, IDLE, PATIENT, Begin, Run, hit, stop
 
 pytestmark = pytest.mark.cluster
 
@@ -36,7 +36,7 @@ def test_a_lost_server_or_learner_takes_all_back_to_the_newest_checkpoint(
         assert restored["epoch"] == number + 1
         assert lost["why"]
     if game == "catch":
-        assert_named(run, hit(run, "SIGKILL", "worker"))  # and a remote actor alone
+        run.assert_named(hit(run, "SIGKILL", "worker"))  # and a remote actor alone
         stop_when_learned(run)
     else:
         stop(run)
@@ -50,7 +50,7 @@ def test_a_lost_replay_rolls_all_back_and_an_actor_or_learner_restarts_alone(beg
     for whom in ("actor", "learner"):
         lost = hit(run, "SIGKILL", whom)
         assert lost["what"].startswith(whom)
-        assert_named(run, lost)
+        run.assert_named(lost)
     assert run.events("restored") == []
     assert hit(run, "SIGKILL", "replay")["kind"] == "replay"
     (restored,) = run.events("restored")

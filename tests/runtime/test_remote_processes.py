@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, Mock
 
@@ -156,21 +155,16 @@ def test_a_loss_is_told_in_seconds_of_the_run_with_what_its_buffer_kept(
     """The run of one learner began 500 s ago, of which it has waited 480 for hosts."""
     from colobus.runtime.ray import runtime
 
-    made: list[Any] = []
-
-    class Waited:
-        def __init__(self, *given: Any, **_: Any) -> None:
-            self.roles = {"tracker": SimpleNamespace(finish=lambda: None)}
-            self.processes = SimpleNamespace(late=480.0)
-            made.extend(given)
-
-    monkeypatch.setattr(runtime, "Ray", Waited)
+    launched = MagicMock()
+    launched.return_value.processes.late = 480.0
+    monkeypatch.setattr(runtime, "Ray", launched)
     monkeypatch.setattr("colobus.core.files.now", lambda: 1_500.0)
     experiment, lines = dqn(catch(100)), list[str]()
     about = (imagined_start(experiment), None, 1_000.0, make_graph, ON_CPU, lines.append)
     plan = Plan(experiment, tmp_path, stand_in(None), *about)
     OnRay().launch(plan, lambda: Status(steps=5_000))
-    made[1](0)  # goes on after a loss
+    _, restore, *_ = launched.call_args.args
+    restore(0)
     (event,) = read_lines(tmp_path / "events.jsonl")
     assert (event["event"], event["seconds"]) == ("restored", 20.0)
     assert (event["lost_steps"], event["lost_experience"]) == (5_000, 900)

@@ -82,14 +82,9 @@ def oracle_of(name: str) -> Outcome:
     return threads(RUNS[name])
 
 
-def parts_of(experiment: Experiment) -> int:
-    """Return the minibatches of a round, all epochs together."""
-    algorithm, shape = experiment.algorithm, experiment.shape
-    batch = shape.actors * shape.games * shape.length
-    return int(algorithm.epochs * -(-batch // algorithm.minibatch))
-
-
-PARTS = parts_of(CENTRAL)
+BATCH = CENTRAL.shape.actors * CENTRAL.shape.games * CENTRAL.shape.length
+PARTS = CENTRAL.algorithm.epochs * -(-BATCH // CENTRAL.algorithm.minibatch)
+"""Minibatches of a round, all epochs together."""
 
 
 @pytest.mark.slow
