@@ -31,9 +31,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("events", ["--tensorboard", "--no-tensorboard"])
-def test_a_full_disk_stops_the_run_with_a_line_and_keeps_a_checkpoint(
-    disk: Path, events: str
-) -> None:
+def test_a_full_disk_ends_a_run_with_a_line_and_keeps_a_checkpoint(disk: Path, events: str) -> None:
     run = disk / "run"
     args = ("--minutes", 2, "--checkpoint-seconds", 0.05, "--keep-checkpoints", 0, events)
     process = start("train", "catch", "--out", run, *args, "--disk-patience", 1)

@@ -91,9 +91,7 @@ def test_other_names_are_refused(name: str) -> None:
         find_device(name)
 
 
-def test_a_gpu_that_is_not_there_is_refused(
-    two_gpus: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_that_is_absent_is_refused(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for gpus, name, said in (
         (2, "cuda:3", "there are 2 GPUs, cuda:0 to cuda:1$"),
         (1, "cuda:1", "there is 1 GPU, cuda:0$"),
@@ -126,9 +124,7 @@ def group(learners: int) -> Experiment:
     return reshaped(PRESETS["catch"], learners=learners, reduce="group")
 
 
-def test_a_group_has_no_more_learners_than_gpus(
-    two_gpus: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_needs_a_gpu_per_learner(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     room = Mock(return_value=(2**34, 2**34))
     monkeypatch.setattr(torch.cuda, "mem_get_info", room)
     check_limits(group(2), placement=Placement(GPU, GPU))
@@ -151,9 +147,7 @@ def test_a_gpu_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("major", "precision"), [(7, "float32"), (8, "bfloat16")])
-def test_new_gpus_compute_in_bfloat16(
-    monkeypatch: pytest.MonkeyPatch, major: int, precision: str
-) -> None:
+def test_new_gpus_use_bfloat16(monkeypatch: pytest.MonkeyPatch, major: int, precision: str) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (major, 6))
     assert gpu_precision(GPU) == precision
 
@@ -201,9 +195,7 @@ def doubled(values: torch.Tensor, more: torch.Tensor | None) -> torch.Tensor:
 
 
 @pytest.mark.slow
-def test_a_function_is_recorded_after_some_calls_and_replayed_from_then_on(
-    taped: list[Any],
-) -> None:
+def test_a_function_is_recorded_after_some_calls_and_then_replayed(taped: list[Any]) -> None:
     function, found = Recorded(doubled), []
     for i in range(WARM_UP + 3):
         found.append(function(torch.full((3,), float(i)), torch.tensor(1.0)).clone())
@@ -237,9 +229,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_torch_records_on_the_stream_of_the_role_one_graph_at_a_time(
-    asked: list[dict[str, Any]],
-) -> None:
+def test_torch_records_on_the_roles_stream_one_graph_at_a_time(asked: list[dict[str, Any]]) -> None:
     recorded = CudaGraph(lambda: 7)
     (how,) = asked
     graph = how.pop("graph")

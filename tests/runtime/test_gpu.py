@@ -74,9 +74,7 @@ def parameters_of(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(("first", "then"), [("cuda", "cpu"), ("cpu", "cuda")])
-def test_a_run_goes_on_on_the_other_device(
-    gpu: torch.device, tmp_path: Path, first: str, then: str
-) -> None:
+def test_a_run_goes_on_on_the_other_device(tmp_path: Path, first: str, then: str) -> None:
     run = tmp_path / "run"
     began = colobus.train("catch", run, steps=5_000, device=first, **QUIET)
     result = colobus.train(resume=run, steps=10_000, device=then, **QUIET)

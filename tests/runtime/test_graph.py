@@ -157,9 +157,7 @@ def rooms(**cpus: float) -> dict[str, Room]:
         ({"x": 5.0, "y": 5.0}, 6.0, ""),
     ],
 )
-def test_a_group_shares_a_host_where_there_is_room(
-    free: dict[str, float], cpus: float, found: str
-) -> None:
+def test_a_group_shares_a_host_if_it_can(free: dict[str, float], cpus: float, found: str) -> None:
     needs = {name: Room(cpus) for name in (*MAIN, *ONE, *TWO)}
     hosts = spread_groups([MAIN, ONE, TWO], needs, rooms(**free))
     assert ", ".join(f"{name} {host}" for name, host in hosts.items()) == found

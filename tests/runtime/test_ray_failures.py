@@ -37,9 +37,7 @@ def test_a_run_outlives_its_workers_and_a_driver_that_was_frozen(begin: Begin) -
     assert complete(run.path)[-1]["epoch"] == 0
 
 
-def test_a_dead_driver_leaves_nothing_and_a_resumed_run_can_be_stopped_and_resumed(
-    begin: Begin,
-) -> None:
+def test_a_dead_driver_leaves_nothing_and_the_run_can_be_resumed_and_stopped(begin: Begin) -> None:
     with nothing_left() as env:
         run = begin("dba3c-catch", "--minutes", 5, *IDLE, *PATIENT, env=env)
         run.learn_on()

@@ -21,9 +21,7 @@ pytestmark = pytest.mark.cluster
         ("raylet", r"the process of this host \(raylet\)"),
     ],
 )
-def test_a_lost_process_of_ray_ends_the_run_and_nothing_is_left(
-    begin: Begin, program: str, what: str
-) -> None:
+def test_a_lost_process_of_ray_ends_the_run_cleanly(begin: Begin, program: str, what: str) -> None:
     """With one line and exit code 1, and what it had saved can be used."""
     with nothing_left() as env:
         run = begin("dba3c-catch", *IDLE, env=env)

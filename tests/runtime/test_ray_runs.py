@@ -98,21 +98,13 @@ def learned(run: Run) -> int:
 
 
 IMPATIENT = """
-import colobus.runtime.ray
+from colobus.runtime.ray import prepare
 
-prepare = colobus.runtime.ray.prepare
+prepare("")
+from colobus.runtime.ray import runtime
 
-
-def prepare_impatiently(address):
-    found = prepare(address)
-    import colobus.runtime.ray.runtime
-
-    colobus.runtime.ray.runtime.START_SECONDS = 0.01
-    colobus.runtime.ray.runtime.LONGEST_START_SECONDS = LONGEST
-    return found
-
-
-colobus.runtime.ray.prepare = prepare_impatiently
+runtime.START_SECONDS = 0.01
+runtime.LONGEST_START_SECONDS = LONGEST
 """
 
 
@@ -120,8 +112,7 @@ colobus.runtime.ray.prepare = prepare_impatiently
 def test_a_slow_start_is_told_of_and_waited_for(begin: Begin, longest: float, ends: int) -> None:
     impatient = IMPATIENT.replace("= LONGEST", f"= {longest}")
     run = begin("catch", "--steps", 3_000, code=DRIVER + impatient)
-    code, _, _ = run.end()
-    log = run.log
+    code, log = run.end()[0], run.log
     assert code == ends, log
     told = re.findall(r"^(colobus: )?\S.* did not start within (\d+) s: each asks for ", log, re.M)
     assert told, log

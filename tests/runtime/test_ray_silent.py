@@ -108,9 +108,7 @@ def actor(ray: Any, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
 
 
 @pytest.mark.parametrize(("spec", "gpus"), [(LEARNER, 1), (ACTOR, 0)])
-def test_ray_is_asked_for_the_gpu_of_a_process(
-    remote: Any, actor: MagicMock, spec: ProcessSpec, gpus: int
-) -> None:
+def test_ray_is_asked_for_gpus(remote: Any, actor: MagicMock, spec: ProcessSpec, gpus: int) -> None:
     remote.RemoteProcess(spec).fill(Room(1.0, spec.gpus), 3)
     assert [asked.kwargs["num_gpus"] for asked in actor.options.call_args_list] == [gpus]
 
@@ -174,9 +172,7 @@ def test_a_process_makes_its_roles_on_the_gpu_that_ray_gave_it(
     make.assert_called_once_with(**how)
 
 
-def test_after_a_loss_no_learner_waits_on_its_gpu(
-    remote: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_gpu_waits_for_a_lost_process(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from colobus.runtime.ray.runtime import Ray
 
     killed: list[str] = []
@@ -200,9 +196,7 @@ def test_processes_that_learn_ask_for_gpus() -> None:
         assert not any(spec.gpus for spec in specs)
 
 
-def test_a_process_makes_the_graph_of_the_device_that_it_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_makes_the_graph_of_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = catch(100)
     start = begin(experiment)
 

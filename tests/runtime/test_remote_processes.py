@@ -29,9 +29,7 @@ from helpers.servers import server_of
 pytestmark = pytest.mark.cluster
 
 
-def test_a_tensor_takes_no_code_along_and_has_memory_of_its_own(
-    ray: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensors_take_no_code_and_own_memory(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from colobus.runtime.ray.process import register_tensors
 
     taken: dict[str, Callable[[Any], Any]] = {}
