@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,10 +43,7 @@ def test_a_lost_process_of_ray_ends_the_run_cleanly(begin: Begin, program: str, 
     assert load(run.path).checkpoint.version.number > 0
 
 
-def test_what_gives_no_answer_for_long_is_lost_and_what_comes_back_is_not() -> None:
-    from colobus.runtime.ray import prepare
-
-    prepare("")
+def test_what_gives_no_answer_for_long_is_lost_and_what_comes_back_is_not(ray: Any) -> None:
     from colobus.runtime.ray.session import LOOK_SECONDS, LOST_SECONDS, Alive
 
     now = [100.0]
