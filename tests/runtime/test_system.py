@@ -208,6 +208,11 @@ def test_what_is_available_is_the_least_of_machine_and_groups(
     assert available_memory(write(tmp_path, {"proc/meminfo": MEMINFO} | files)) == left
 
 
+def limit(text: str, folder: str = "") -> dict[str, str]:
+    """Return the file of a control group, version 2, that says what it may use of the cores."""
+    return {f"sys/fs/cgroup/{folder}cpu.max": f"{text}\n"}
+
+
 def quota(microseconds: int) -> dict[str, str]:
     """Return the files of a control group, version 1, whose periods are 0.1 s."""
     return {
@@ -221,20 +226,12 @@ def quota(microseconds: int) -> dict[str, str]:
     ("files", "want"),
     [
         ({}, 12),
-        ({"proc/self/cgroup": "0::/\n"}, 12),
-        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, 12),
-        ({"sys/fs/cgroup/cpu.max": "400000 100000\n"}, 4),
-        ({"sys/fs/cgroup/cpu.max": "350000 100000\n"}, 3),
-        ({"sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
-        ({"sys/fs/cgroup/cpu.max": "9000000 100000\n"}, 12),
-        (
-            INNER
-            | {
-                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
-                "sys/fs/cgroup/a/cpu.max": "500000 100000\n",
-            },
-            5,
-        ),
+        (limit("max 100000"), 12),
+        (limit("400000 100000"), 4),
+        (limit("350000 100000"), 3),
+        (limit("50000 100000"), 1),
+        (limit("9000000 100000"), 12),
+        (INNER | limit("max 100000", "a/b/") | limit("500000 100000", "a/"), 5),
         (quota(200_000), 2),
         (quota(-1), 12),
     ],

@@ -142,9 +142,8 @@ def test_threads_share_the_cores_of_a_host(
         sleep(begin)
         world.work(seconds)
 
-    assert in_turn(world, Host(cores), [partial(job, *each) for each in jobs]) == pytest.approx(
-        ends
-    )
+    found = in_turn(world, Host(cores), [partial(job, *each) for each in jobs])
+    assert found == pytest.approx(ends)
 
 
 def test_many_callers_wait_for_the_loop_of_the_process_that_is_called() -> None:
@@ -290,11 +289,10 @@ def test_a_run_in_simulated_time_counts_simulated_minutes(tmp_path: Path) -> Non
     """Both workers learn for 3 s each time: 20 versions in a minute, however long that took."""
     base = replace(FREELY, stop=StopRule(minutes=1.0))
     hosts = Hosts(costs="learn=3s", link="1000000Gb")
-    results = [
-        train(base, tmp_path / name, log=lambda _: None, cluster=hosts) for name in ("one", "two")
-    ]
-    assert [result.status.version for result in results] == [20, 20]
-    assert results[0].status == results[1].status
+    run = partial(train, log=lambda _: None, cluster=hosts)
+    first, second = (run(base, tmp_path / name) for name in ("one", "two"))
+    assert first.status.version == 20
+    assert first.status == second.status
     lines = (tmp_path / "one" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["seconds"] == pytest.approx(60.0, abs=1e-3)
     about = read_config(tmp_path / "one").about
@@ -302,9 +300,7 @@ def test_a_run_in_simulated_time_counts_simulated_minutes(tmp_path: Path) -> Non
     (one, two) = (newest_checkpoint(tmp_path / name / "checkpoints")[1] for name in ("one", "two"))
     assert one.version == two.version
     assert equal(one.tensors, two.tensors)
-    again = train(
-        replace(base, stop=StopRule(minutes=2.0)), tmp_path / "one", "", True, cluster=hosts
-    )
+    again = run(replace(base, stop=StopRule(minutes=2.0)), tmp_path / "one", "", True)
     assert again.status.seconds == pytest.approx(120.0, abs=1.0)
 
 
