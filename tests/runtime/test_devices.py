@@ -157,15 +157,19 @@ def test_float32_is_float32_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     convolutions: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch stub
     monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
-    monkeypatch.setattr(convolutions, "fp32_precision", "tf32")
-    devices.prepare(ON_CPU, deterministic=True)
-    assert convolutions.fp32_precision == "tf32"
-    assert asked == []
-    devices.prepare(Placement(GPU, GPU), deterministic=False)
-    assert convolutions.fp32_precision == "ieee"
-    assert asked == []
-    devices.prepare(Placement(CPU, GPU), deterministic=True)
-    assert asked == [True]
+    before = convolutions.fp32_precision
+    try:
+        convolutions.fp32_precision = "tf32"
+        devices.prepare(ON_CPU, deterministic=True)
+        assert convolutions.fp32_precision == "tf32"
+        assert asked == []
+        devices.prepare(Placement(GPU, GPU), deterministic=False)
+        assert convolutions.fp32_precision == "ieee"
+        assert asked == []
+        devices.prepare(Placement(CPU, GPU), deterministic=True)
+        assert asked == [True]
+    finally:
+        convolutions.fp32_precision = before
 
 
 @pytest.mark.parametrize(

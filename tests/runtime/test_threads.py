@@ -17,7 +17,6 @@ from colobus.envs.single import playing
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.threads import PAUSES, RESTARTS, SOUND_SECONDS, Threads
 
-
 Work = Callable[["Role"], object]
 
 
