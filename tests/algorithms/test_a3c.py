@@ -16,11 +16,9 @@ from colobus.algorithms.dqn import DQN
 from colobus.core.errors import ColobusError
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory, stand_in
-from helpers.outputs import Given, assert_same_bits
+from helpers.outputs import Given, assert_same_bits, numbers
 
 N, T, A = 3, 7, 4
-RATE: dict[str, Any] = {"lr": 4e-3, "lr_end": 1e-3, "anneal_steps": 1000}
-LINE = {"learning_rate": (4e-3, 1e-3)}
 ALGORITHM = A3C(gamma=0.9, n=3, value_coefficient=0.7, entropy=0.03, reward_clip="none")
 WAYS = {
     "plain": ALGORITHM,
@@ -127,9 +125,7 @@ def test_loss_terms_and_gradient_are_the_papers(seed: int, way: str) -> None:
     total, terms, net = case.run(algorithm)
     slow = Slow(case, algorithm)
     want = slow.terms()
-    assert terms.keys() == want.keys()
-    for name, value in want.items():
-        assert terms[name].item() == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    assert numbers(terms) == pytest.approx(want, rel=1e-4, abs=1e-5)
     loss = want["policy_loss"] + algorithm.value_coefficient * want["value_loss"]
     loss -= algorithm.entropy * want["entropy"]
     assert total.item() == pytest.approx(loss, rel=1e-4, abs=1e-5)
@@ -169,42 +165,70 @@ def test_without_independent_draws_no_divergence_is_measured() -> None:
     assert terms["kl"].item() == -np.inf  # what the learner leaves out; 0 would count
 
 
-@pytest.mark.parametrize(("steps", "done"), [(0, 0.0), (250, 0.25), (1000, 1.0), (5000, 1.0)])
-@pytest.mark.parametrize(
-    ("algorithm", "ends"),
-    [
-        (A3C(**RATE, entropy=0.02, entropy_end=0.005), {"entropy": (0.02, 0.005)} | LINE),
-        (DQN(**RATE), LINE),
-        (
-            APPO(entropy=0.02, entropy_end=0.01, kl=0.05, kl_end=0.01, anneal_steps=1000),
-            {"entropy": (0.02, 0.01), "kl_target": (0.05, 0.01)},
-        ),
-    ],
-    ids=["A3C", "DQN", "APPO"],
-)
-def test_numbers_move_in_a_straight_line(
-    algorithm: Any, ends: dict[str, tuple[float, float]], steps: int, done: float
-) -> None:
-    algorithm_state = algorithm.start()
-    before = {name: float(algorithm_state[name]) for name in ends}
-    assert before == pytest.approx({name: first for name, (first, _) in ends.items()})
-    algorithm.after(algorithm_state, {"kl": 0.02}, steps)
-    for name, (first, last) in ends.items():
-        assert float(algorithm_state[name]) == pytest.approx(first + (last - first) * done)
+class Constant(A3C):
+    @property
+    def ends(self) -> Ends:
+        return {**super().ends, "learning_rate": (self.lr, None)}
 
 
-JUMPS = A3C(lr_jumps="200:0.0005,1.5k:0.0001", entropy_jumps="300:0")
+class Narrowing(APPO):
+    @property
+    def ends(self) -> Ends:
+        return {"narrow": (0.25, 0.75), "learning_rate": (0.5, 0.25)}
 
 
-@pytest.mark.parametrize(
-    ("steps", "rate", "entropy"),
-    [(199, 1e-3, 0.01), (200, 5e-4, 0.01), (300, 5e-4, 0.0), (1499, 5e-4, 0.0), (1500, 1e-4, 0.0)],
-)
-def test_numbers_jump_at_their_steps(steps: int, rate: float, entropy: float) -> None:
-    algorithm_state = JUMPS.start()
-    JUMPS.after(algorithm_state, {}, steps)
-    found = [float(algorithm_state[name]) for name in ("learning_rate", "entropy")]
-    assert found == pytest.approx([rate, entropy])
+FALL: dict[str, Any] = {"lr": 4e-3, "lr_end": 1e-3, "anneal_steps": 1000}
+JUMPS = {"lr_jumps": "200:0.0005,1.5k:0.0001", "entropy_jumps": "300:0"}
+STILL = APPO(lr=1e-3, kl_adjust=1.0, anneal_steps=400)
+OWN_STEPS: dict[str, Any] = {"gamma_steps": 500, "munchausen_steps": 2000}
+SCHEDULES: dict[str, tuple[Any, str, dict[int, list[float]]]] = {
+    "lines": (
+        A3C(**FALL, entropy=0.02, entropy_end=0.004),
+        "learning_rate entropy",
+        {0: [4e-3, 0.02], 250: [3.25e-3, 0.016], 1000: [1e-3, 0.004], 5000: [1e-3, 0.004]},
+    ),
+    "a line of DQN": (DQN(**FALL), "learning_rate", {0: [4e-3], 250: [3.25e-3], 5000: [1e-3]}),
+    "lines of APPO": (
+        APPO(entropy=0.02, entropy_end=0.01, kl=0.05, kl_end=0.01, anneal_steps=1000),
+        "entropy kl_target",
+        {0: [0.02, 0.05], 250: [0.0175, 0.04], 1000: [0.01, 0.01], 5000: [0.01, 0.01]},
+    ),
+    "lines over steps of their own": (
+        DQN(returns="q_lambda", gamma=0.9, gamma_end=0.8, munchausen_end=0.9, **OWN_STEPS, **FALL),
+        "learning_rate gamma munchausen",
+        {250: [3.25e-3, 0.85, 0.1125]},
+    ),
+    "lines of a class that inherits win": (
+        Narrowing(anneal_steps=1000), "narrow learning_rate", {0: [0.25, 0.5], 500: [0.5, 0.375]},
+    ),
+    "jumps": (
+        A3C(**JUMPS),
+        "learning_rate entropy",
+        {199: [1e-3, 0.01], 200: [5e-4, 0.01], 300: [5e-4, 0], 1499: [5e-4, 0], 1500: [1e-4, 0]},
+    ),
+    "constant": (Constant(lr=0.25), "learning_rate", {10**9: [0.25]}),
+    "not adapted": (STILL, "learning_rate", {0: [1e-3], 100: [1e-3], 400: [1e-3]}),
+    "not adapted, a line": (
+        replace(STILL, lr_end=0.0), "learning_rate", {0: [1e-3], 100: [7.5e-4], 400: [0]},
+    ),
+    "not adapted, in one stage": (
+        replace(STILL, lr_end=0.0, anneal_stages=1),
+        "learning_rate",
+        {0: [1e-3], 100: [1e-3], 400: [0]},
+    ),
+}  # fmt: skip
+"""Algorithm, and after so many steps what these numbers of its state are."""
+
+
+@pytest.mark.parametrize("way", SCHEDULES)
+def test_numbers_move_with_the_steps(way: str) -> None:
+    algorithm, names, course = SCHEDULES[way]
+    for steps, want in course.items():
+        state = algorithm.start()
+        if steps == 0:
+            assert [float(state[name]) for name in names.split()] == want
+        algorithm.after(state, {"kl": 9.0}, steps)
+        assert [float(state[name]) for name in names.split()] == pytest.approx(want, rel=1e-9)
 
 
 @pytest.mark.parametrize("algorithm", [A3C(), APPO()])
@@ -224,15 +248,3 @@ def test_jumps_are_at_steps_that_no_share_stretches(jumps: dict[str, Any]) -> No
     A3C(**jumps).check(64)
     with pytest.raises(ColobusError, match=r"-jumps 9:0\.1 with --anneal-share 0\.5: jumps are"):
         A3C(anneal_share=0.5, **jumps).check(64)
-
-
-def test_a_learning_rate_may_be_constant() -> None:
-    class Constant(A3C):
-        @property
-        def ends(self) -> Ends:
-            return {**super().ends, "learning_rate": (self.lr, None)}
-
-    algorithm = Constant(lr=0.25)
-    state = algorithm.start()
-    algorithm.after(state, {}, 10**9)
-    assert float(state["learning_rate"]) == 0.25

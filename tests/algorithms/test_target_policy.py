@@ -16,11 +16,12 @@ from colobus.core.errors import ColobusError
 from colobus.core.types import AlgorithmState, Batch
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import Network, NetworkSettings
-from colobus.nets.observations import Observations
 from colobus.ops import losses, returns
 from colobus.roles.replay.queue import as_batch
 from conftest import catch, make_net, random_trajectory, stand_in, tuned
 from helpers.outcomes import inline
+from helpers.outputs import whole
+from helpers.stacking import stacks_of
 
 PLAIN = APPO(advantage="vtrace", minibatch=7, sequence=5, kl_adjust=1.0)
 TARGET_POLICY = replace(PLAIN, target_every=1)
@@ -37,11 +38,9 @@ def some_net(seed: int, recurrent: Literal["none", "lstm"] = "none") -> Network:
     return net
 
 
-def log_probs_of(net: Network, batch: Batch, size: int = 7) -> torch.Tensor:
-    """Return log pi(a|x) of the batch's actions float32[N, T], computed in chunks of ``size``."""
-    free = replace(PLAIN, minibatch=size, target_every=1)
-    prepared = free.prepare(net, batch, free.start())
-    steps = prepared.select(torch.arange(prepared.size)).steps
+def log_probs_of(net: Network, batch: Batch) -> torch.Tensor:
+    """Return log pi(a|x) of the batch's actions float32[N, T]."""
+    steps = whole(TARGET_POLICY, net, batch).steps
     return losses.chosen(steps.old, steps.actions).view_as(batch.log_probs)
 
 
@@ -79,8 +78,7 @@ def learned(
     algorithm: APPO, net: Network, batch: Batch, algorithm_state: AlgorithmState
 ) -> tuple[Steps, Found]:
     """Return samples, and what the loss of a whole batch finds."""
-    prepared = algorithm.prepare(net, batch, algorithm_state)
-    minibatch = prepared.select(torch.arange(prepared.size))
+    minibatch = whole(algorithm, net, batch, algorithm_state)
     return minibatch.steps, found_in(algorithm, net, minibatch, algorithm_state)
 
 
@@ -110,8 +108,7 @@ def test_if_the_target_policy_has_acted_all_is_plain_appo_bit_for_bit(recurrent:
 def test_also_after_the_policy_has_moved_on_the_loss_is_plain_ppos_bit_for_bit() -> None:
     acted, now = some_net(1), some_net(2)
     algorithm_state = with_target(TARGET_POLICY, acted)
-    samples = TARGET_POLICY.prepare(now, some_batch(acted), algorithm_state)
-    minibatch = samples.select(torch.arange(20))
+    minibatch = whole(TARGET_POLICY, now, some_batch(acted), algorithm_state)
     one, two = (found_in(each, now, minibatch, algorithm_state) for each in (PLAIN, TARGET_POLICY))
     assert_same(one, two)
     assert two[1]["kl"] > 0.01  # it has moved
@@ -125,10 +122,9 @@ def test_vtraces_target_policy_is_the_old_one_and_the_values_are_todays() -> Non
     plain = learned(replace(algorithm, target_every=0), now, batch, algorithm.start())[0]
     ratios = log_probs_of(old, batch) - batch.log_probs
     rewards = batch.rewards.sign()
-    want = returns.vtrace(
-        rewards, bootstrapped(now, batch), batch.terminated, batch.truncated, ratios,
-        0.99, 0.9, 1.5, 1.2, 3.0,
-    )  # fmt: skip
+    values = now(now.preprocess(stacks_of(batch, 3)).flatten(0, 1))["value"].detach().view(4, 6)
+    ends = (batch.terminated, batch.truncated)
+    want = returns.vtrace(rewards, values, *ends, ratios, 0.99, 0.9, 1.5, 1.2, 3.0)
     torch.testing.assert_close(steps.advantages.view_as(rewards), want.advantages)
     torch.testing.assert_close(steps.targets.view_as(rewards), want.targets)
     assert not torch.allclose(steps.advantages, plain.advantages)
@@ -141,14 +137,6 @@ def test_a_recurrent_target_policy_is_evaluated_with_its_own_memory() -> None:
     found = losses.chosen(steps.old, steps.actions).view_as(batch.log_probs)
     assert torch.equal(found, log_probs_of(old, batch))
     assert not torch.allclose(found, log_probs_of(now, batch))
-
-
-def bootstrapped(net: Network, batch: Batch) -> torch.Tensor:
-    """Return the values float32[N, T + 1] of all observations."""
-    observations = Observations(net, batch.frames, batch.ages)
-    with torch.no_grad():
-        values = [net(stacks)["value"] for stacks in observations.chunks(7)]
-    return torch.cat(values).view(observations.shape)
 
 
 def test_the_policy_gradient_of_impala_and_its_gradient() -> None:
@@ -200,21 +188,6 @@ def test_the_kl_term_is_added_with_the_weight_of_the_state(target_every: int) ->
     assert terms["kl_term"].item() > 0.01
     assert terms["kl_coefficient"].item() == pytest.approx(0.7)
     assert terms.keys() - others.keys() == {"kl_term", "kl_coefficient"}
-
-
-@pytest.mark.parametrize(("stages", "rates"), [(0, [1e-3, 7.5e-4, 0.0]), (1, [1e-3, 1e-3, 0.0])])
-def test_without_adapting_the_rate_stays_or_anneals(stages: int, rates: list[float]) -> None:
-    still = APPO(lr=1e-3, kl_adjust=1.0, anneal_steps=400)
-    moving = replace(still, lr_end=0.0, anneal_stages=stages)
-    found = []
-    for steps in (0, 100, 400):
-        algorithm_state = moving.start()
-        moving.after(algorithm_state, {"kl": 9.0}, steps)
-        found.append(float(algorithm_state["learning_rate"]))
-        algorithm_state = still.start()
-        still.after(algorithm_state, {"kl": 9.0}, steps)
-        assert float(algorithm_state["learning_rate"]) == 1e-3
-    assert found == pytest.approx(rates)
 
 
 def test_a_target_policy_without_a_clip_is_refused() -> None:

@@ -18,8 +18,9 @@ from colobus.nets.heads import ActionValues
 from colobus.nets.network import Network, NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
+from helpers.outputs import numbers, whole
 from helpers.returns import histogram_of, lambda_returns
-from helpers.stacking import stack_at
+from helpers.stacking import stacks_of
 
 Array = np.ndarray[Any, Any]
 GAMES, LENGTH, ACTIONS, ATOMS = 3, 6, 3, 21
@@ -43,10 +44,9 @@ def made(algorithm: APPO | DQN | PQN, seed: int) -> tuple[Network, Trajectory, B
 
 def outputs_of(net: Network, sent: Trajectory, head: str = "q") -> Array:
     """Return the outputs float64[B, T + 1, …] of a head for all observations."""
-    stacks = [stack_at(sent.frames, sent.ages, t, 3) for t in range(LENGTH + 1)]
     with torch.no_grad():
-        rows = [net(net.preprocess(torch.from_numpy(stack)))[head] for stack in stacks]
-    found: Array = torch.stack(rows, dim=1).double().numpy()
+        rows = net(net.preprocess(stacks_of(sent, 3)).flatten(0, 1))[head]
+    found: Array = rows.unflatten(0, (GAMES, LENGTH + 1)).double().numpy()
     return found
 
 
@@ -85,14 +85,12 @@ def loss(form: str, outputs: Array, value: float) -> float:
     return -float((mass * (outputs - normaliser)).sum())
 
 
-def learned(algorithm: Any, net: Network, batch: Batch, algorithm_state: Any) -> dict[str, float]:
+def learned(algorithm: Any, net: Network, batch: Batch, state: Any) -> dict[str, float]:
     """Return the scalars of the loss over the whole batch."""
-    prepared = algorithm.prepare(net, batch, algorithm_state)
-    whole = prepared.select(torch.arange(prepared.size))
-    total, terms = algorithm.loss(net, whole, algorithm_state)
+    total, terms = algorithm.loss(net, whole(algorithm, net, batch, state), state)
     torch.autograd.backward(total)
     assert all(parameter.grad is not None for parameter in net.parameters())
-    return {name: term.item() for name, term in terms.items()}
+    return numbers(terms)
 
 
 @pytest.mark.parametrize("duelling", [False, True])
@@ -151,23 +149,12 @@ def test_discount_and_lambda_change_with_the_steps(name: str) -> None:
         assert found == pytest.approx(learned(there, net, batch, there.start()), rel=1e-6)
 
 
-def test_discount_and_munchausen_may_change_over_steps_of_their_own() -> None:
-    algorithm = DQN(
-        returns="q_lambda", gamma=0.9, gamma_end=0.8, munchausen_end=0.9, lr=1e-3, lr_end=1e-4,
-        anneal_steps=1000, gamma_steps=500, munchausen_steps=2000,
-    )  # fmt: skip
-    state = algorithm.start()
-    algorithm.after(state, {}, 250)
-    found = [float(state[name]) for name in ("learning_rate", "gamma", "munchausen")]
-    assert found == pytest.approx([7.75e-4, 0.85, 0.1125])
-
-
 @pytest.mark.parametrize("form", ["numbers", "histograms", "quantiles"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_actor_sees_the_means(name: str, form: Any) -> None:
     algorithm = replace(ALGORITHMS[name], values=form)
     net, sent, _ = made(algorithm, seed=5)
-    stacks = net.preprocess(torch.from_numpy(stack_at(sent.frames, sent.ages, 0, 3)))
+    stacks = net.preprocess(stacks_of(sent, 3)[:, 0])
     with torch.no_grad():
         scores, state = algorithm.act(net.for_acting(algorithm.acting_heads), stacks, None)
     assert state is None

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from colobus.core.types import AlgorithmState, Batch
 from helpers.gradients import Array, as_float32
 
 
@@ -36,3 +37,13 @@ def assert_same_bits(one: Any, other: Any) -> None:
         assert torch.equal(one[1][name], other[1][name]), name
     for a, b in zip(one[2].gradients(), other[2].gradients(), strict=True):
         assert torch.equal(a, b)
+
+
+def whole(algorithm: Any, net: Any, batch: Batch, state: AlgorithmState | None = None) -> Any:
+    """Return a batch as one minibatch, prepared with this state (None: the algorithm's first)."""
+    prepared = algorithm.prepare(net, batch, algorithm.start() if state is None else state)
+    return prepared.select(torch.arange(prepared.size))
+
+
+def numbers(terms: dict[str, torch.Tensor]) -> dict[str, float]:
+    return {name: term.item() for name, term in terms.items()}

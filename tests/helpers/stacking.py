@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from colobus.core.types import Bytes, Ints
+import numpy as np
+import torch
+
+from colobus.core.types import Batch, Bytes, Ints, Trajectory
 
 
 def stack_at(frames: Bytes, ages: Ints, t: int, depth: int) -> Bytes:
@@ -15,3 +18,10 @@ def stack_at(frames: Bytes, ages: Ints, t: int, depth: int) -> Bytes:
         foreign = max(depth - 1 - int(ages[b, t]), 0)
         stacks[b, :foreign] = 0
     return stacks
+
+
+def stacks_of(played: Trajectory | Batch, depth: int) -> torch.Tensor:
+    """Return all observations uint8[B, T + 1, K, H, W] of a trajectory or a batch (`stack_at`)."""
+    frames, ages = np.asarray(played.frames), np.asarray(played.ages)
+    every = [stack_at(frames, ages, t, depth) for t in range(ages.shape[1])]
+    return torch.from_numpy(np.stack(every, axis=1))
