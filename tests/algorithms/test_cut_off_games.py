@@ -6,6 +6,7 @@ learner takes that number for the value.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -32,48 +33,31 @@ from colobus.roles.replay.frame_ring import BufferShape
 from colobus.roles.replay.queue import as_batch
 from colobus.roles.replay.sampling import Prioritized, RateLimiter
 from conftest import make_net
-from helpers.cut_games import (
-    SEEDS,
-    STEPS,
-    Counting,
-    Foreign,
-    Row,
-    alone,
-    disabled,
-    foreign,
-    in_processes,
-    in_processes_disabled,
-    kind,
-    next_step,
-    old_foreign,
-    reward,
-    row_of,
-    same_step,
-    seen,
-)
+from helpers import cut_games
+from helpers.cut_games import SEEDS, STEPS, Row, kind, reward, row_of, seen
+from helpers.outputs import whole
 from helpers.servers import played
 
 GAMMA, LAM = 0.9, 0.8
+BASIC = [cut_games.alone, cut_games.same_step, cut_games.next_step]
+PROCESSES = [cut_games.in_processes, cut_games.in_processes_disabled]
 MAKERS = [
-    alone,
-    same_step,
-    next_step,
-    disabled,
-    foreign,
-    old_foreign,
-    pytest.param(in_processes, marks=pytest.mark.processes),
-    pytest.param(in_processes_disabled, marks=pytest.mark.processes),
+    *(*BASIC, cut_games.disabled, *cut_games.FOREIGN),
+    *(pytest.param(make, marks=pytest.mark.processes) for make in PROCESSES),
 ]
+
+
+def vector_net(stack: int = 1, recurrent: Literal["none", "lstm"] = "none") -> Network:
+    settings = NetworkSettings(torso="mlp", width=8, stack=stack, recurrent=recurrent)
+    return make_net(settings, (1, 1), {"policy": 2, "value": 1, "q": 2})
 
 
 def sent_in(
     make: MakeEnv, length: int, algorithm: Algorithm, net: Network | None = None
 ) -> tuple[list[Trajectory], list[Episode]]:
     """Return what an actor sends in `STEPS` steps, and the games that it tells of."""
-    heads = {"policy": 2, "value": 1, "q": 2}
-    net = net or make_net(NetworkSettings(torso="mlp", width=8, stack=1), (1, 1), heads)
     games, rounds = GymGames(GameSettings(name_of(make)), SEEDS), STEPS // length
-    sink = played(net, algorithm, lambda _: games, len(SEEDS), length, rounds)
+    sink = played(net or vector_net(), algorithm, lambda _: games, len(SEEDS), length, rounds)
     return sink.trajectories, sink.games
 
 
@@ -154,9 +138,9 @@ def by_hand(row: Row, begin: int, end: int, log_ratios: Any = None) -> dict[int,
 
 RATES: dict[str, Any] = {"gamma": GAMMA, "reward_clip": "none"}
 ON_POLICY = APPO(lam=LAM, **RATES)
-OFF_POLICY = APPO(lam=LAM, advantage="vtrace", rho_bar=RHO, c_bar=C, **RATES)
+OFF_POLICY = replace(ON_POLICY, advantage="vtrace", rho_bar=RHO, c_bar=C)
+SAMPLED = (ON_POLICY, OFF_POLICY, PQN(lam=LAM, **RATES))
 FRAGMENTS = A3C(n=N, **RATES)
-TRACES = PQN(lam=LAM, **RATES)
 
 
 @pytest.mark.parametrize("length", [1, 3, 16])
@@ -169,15 +153,10 @@ def test_every_step_has_the_target_by_hand(make: MakeEnv, length: int) -> None:
     for number, one in enumerate(sent):
         begin, batch = number * length, as_batch([one])
         ratios = np.log(0.5) - one.log_probs  # the learner's policy is even
-        appo = ON_POLICY.prepare(NUMBER, batch, ON_POLICY.start())
-        gae = appo.select(torch.arange(appo.size)).steps
-        vtrace = OFF_POLICY.prepare(NUMBER, batch, OFF_POLICY.start())
-        off = vtrace.select(torch.arange(vtrace.size)).steps
-        traces = TRACES.prepare(NUMBER, batch, TRACES.start())
-        pqn = traces.select(torch.arange(traces.size)).steps
-        terms = FRAGMENTS.loss(
-            NUMBER, FRAGMENTS.prepare(NUMBER, batch, FRAGMENTS.start()), FRAGMENTS.start()
-        )[1]
+        gae, off, pqn = (whole(each, NUMBER, batch).steps for each in SAMPLED)
+        samples = whole(FRAGMENTS, NUMBER, batch)
+        terms = FRAGMENTS.loss(NUMBER, samples, FRAGMENTS.start())[1]
+        columns = (gae.advantages, off.targets, off.advantages, pqn.targets)
         errors = []
         for b, row in enumerate(rows):
             shown = row.shown[begin : begin + length + 1]
@@ -189,14 +168,8 @@ def test_every_step_has_the_target_by_hand(make: MakeEnv, length: int) -> None:
                 assert gae.weights[i] == pqn.weights[i] == float(target is not None)
                 if target is None:
                     continue
-                found = (
-                    gae.advantages[i],
-                    off.targets[i],
-                    off.advantages[i],
-                    target.n_step,
-                    pqn.targets[i],
-                )
-                assert [float(x) for x in found] == pytest.approx(target, abs=1e-4)
+                found, named = [float(x[i]) for x in columns], [*target[:3], target.q_lambda]
+                assert found == pytest.approx(named, abs=1e-4)
                 errors.append((target.n_step - shown[t]) ** 2)
                 learned.append(row.learned[begin + t] or (0, 0))
         if errors:
@@ -211,16 +184,7 @@ def test_every_step_has_the_target_by_hand(make: MakeEnv, length: int) -> None:
     assert told == sorted(episode for row in rows for episode in row.episodes)
 
 
-def windows_of(sent: list[Trajectory], length: int, first_only: bool, sampling: Any) -> Any:
-    """Return a full replay buffer of windows of so many steps."""
-    shape = BufferShape(1000, len(SEEDS), 64, length, 1, (1, 1), "float32", first_only)
-    buffer = ReplayBuffer(shape, sampling, RateLimiter(1), patience=0.0)
-    for trajectory in sent:
-        buffer.add(trajectory)
-    return buffer
-
-
-@pytest.mark.parametrize("make", [alone, same_step, next_step])
+@pytest.mark.parametrize("make", BASIC)
 @pytest.mark.parametrize("sampling", [None, Prioritized()], ids=["uniform", "prioritized"])
 @pytest.mark.parametrize(
     "algorithm",
@@ -236,7 +200,10 @@ def test_windows_of_replay_have_the_errors_by_hand(
 ) -> None:
     sent, _ = sent_in(make, 8, ON_POLICY)
     length, first_only = algorithm.window(5), algorithm.learned(5) == 1
-    buffer = windows_of(sent, length, first_only, sampling)
+    shape = BufferShape(1000, len(SEEDS), 64, length, 1, (1, 1), "float32", first_only)
+    buffer = ReplayBuffer(shape, sampling, RateLimiter(1), patience=0.0)
+    for trajectory in sent:
+        buffer.add(trajectory)
     places = {
         value: (row, p)
         for row in (row_of(make, int(first)) for first in SEEDS)
@@ -246,13 +213,13 @@ def test_windows_of_replay_have_the_errors_by_hand(
     for _ in range(3):
         batch = buffer.sample()
         net = QUANTILES if isinstance(algorithm, IQN) else NUMBER
-        whole = algorithm.prepare(net, batch, algorithm.start())
-        algorithm.loss(net, whole, algorithm.start(), torch.Generator().manual_seed(1))
-        buffer.update(batch.keys, batch.generations, whole.priorities)
+        samples = whole(algorithm, net, batch)
+        algorithm.loss(net, samples, algorithm.start(), torch.Generator().manual_seed(1))
+        buffer.update(batch.keys, batch.generations, samples.priorities)
         for n in range(len(batch.frames)):
             row, begin = places[float(batch.frames[n, 0, 0, 0])]
             want = errors_by_hand(row, begin, length, first_only)
-            assert float(whole.priorities[n]) == pytest.approx(want, abs=1e-4)
+            assert float(samples.priorities[n]) == pytest.approx(want, abs=1e-4)
             step = row.learned[begin]
             assert bool(batch.mask[n, 0]) == (step is not None)
             assert float(batch.weights[n]) <= 1.0
@@ -282,13 +249,11 @@ def errors_by_hand(row: Row, begin: int, length: int, first_only: bool) -> float
     return float(PRIORITY_MIX * max(sizes) + (1 - PRIORITY_MIX) * np.mean(sizes))
 
 
-@pytest.mark.parametrize("make", [alone, same_step, next_step])
+@pytest.mark.parametrize("make", BASIC)
 @torch.no_grad()
 def test_the_state_of_a_game_reaches_its_last_observation_and_no_other_game(make: MakeEnv) -> None:
     """Values of the learner, and probabilities of the actor, game by game from a state of zeros."""
-    settings = NetworkSettings(torso="mlp", width=8, stack=1, recurrent="lstm")
-    net = make_net(settings, (1, 1), {"policy": 2, "value": 1})
-    algorithm = APPO(sequence=4, minibatch=8)
+    net, algorithm = vector_net(recurrent="lstm"), APPO(sequence=4, minibatch=8)
     sent, _ = sent_in(make, 4, algorithm, net)
     for b, first in enumerate(SEEDS):
         row = row_of(make, int(first))
@@ -300,8 +265,7 @@ def test_the_state_of_a_game_reaches_its_last_observation_and_no_other_game(make
             hidden, state = net.step(net.preprocess(given), state)
             outputs = net.outputs(hidden)
             number, t = divmod(p, 4)
-            one = sent[number]
-            batch = as_batch([one])
+            one, batch = sent[number], as_batch([sent[number]])
             observations = Observations(net, batch.frames, batch.ages)
             values = evaluate(net, observations, batch, 100, 4).outputs["value"].view(2, 5)
             assert float(values[b, t]) == pytest.approx(float(outputs["value"]), abs=1e-5)
@@ -311,13 +275,12 @@ def test_the_state_of_a_game_reaches_its_last_observation_and_no_other_game(make
 
 @pytest.mark.parametrize("length", [4, 8])
 @pytest.mark.parametrize(("stack", "recurrent"), [(1, "none"), (4, "none"), (1, "lstm")])
-@pytest.mark.parametrize("make", [alone, same_step, foreign, old_foreign])
+@pytest.mark.parametrize("make", [cut_games.alone, cut_games.same_step, *cut_games.FOREIGN])
 def test_who_learns_evaluates_what_who_acted_saw(
     make: MakeEnv, stack: int, recurrent: Literal["none", "lstm"], length: int
 ) -> None:
     """With the same parameters both have the same odds of each step that is learned."""
-    settings = NetworkSettings(torso="mlp", width=8, stack=stack, recurrent=recurrent)
-    net = make_net(settings, (1, 1), {"policy": 2, "value": 1})
+    net = vector_net(stack, recurrent)
     with torch.no_grad():
         for parameter in net.heads["policy"].parameters():
             parameter.mul_(100.0)  # else the odds are nearly even whatever is seen
@@ -337,7 +300,7 @@ def test_who_learns_evaluates_what_who_acted_saw(
 
 def test_a_vector_that_gives_no_last_observation_is_told() -> None:
     def silent(num_envs: int) -> Any:
-        return Foreign(Counting, num_envs, word="")
+        return cut_games.Foreign(cut_games.Counting, num_envs, word="")
 
     with pytest.warns(UserWarning, match="its vector gives no final_obs"):
         sent, _ = sent_in(silent, 16, ON_POLICY)

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from colobus.algorithms.batches import WholeBatch
 from colobus.algorithms.dqn import DQN, LOSSES_SEEN
 from colobus.core.types import AlgorithmState, Batch, Trajectory
 from colobus.nets.network import Scratch
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.stacking import stack_at
+from helpers.outputs import assert_same_bits, numbers
+from helpers.stacking import stacks_of
 
 Array = np.ndarray[Any, Any]
 GAMES, LENGTH, K, A = 3, 12, 2, 4  # of the streams that windows are cut from
@@ -72,6 +72,9 @@ class Table(nn.Module):
         advantages = rows["advantage"]  # as the duelling head joins them
         return {"q": rows["value"] + advantages - advantages.mean(dim=1, keepdim=True)}
 
+    def gradients(self) -> list[Any]:
+        return [parameter.grad for parameter in self.parameters()]
+
 
 def cut(stream: Trajectory, b: int, start: int, steps: int) -> Trajectory:
     """Return ``steps`` steps of game ``b``, from any step on."""
@@ -90,18 +93,6 @@ def numbered(stream: Trajectory) -> Trajectory:
     frames = np.full((GAMES, LENGTH + K, 2, 3), 250, dtype=np.uint8)
     frames[:, K - 1 :] = numbers[:, :, None, None]
     return stream._replace(frames=frames)
-
-
-def slope(net: nn.Module) -> torch.Tensor:
-    gradient = net.get_parameter("q").grad
-    assert gradient is not None
-    return gradient
-
-
-def priorities(whole: Any) -> torch.Tensor:
-    found: torch.Tensor | None = whole.priorities
-    assert found is not None
-    return found
 
 
 class Case:
@@ -134,9 +125,7 @@ class Case:
         self.algorithm.after(own, {}, self.algorithm.anneal_steps // 2)
         return own | tensors
 
-    def run(
-        self, target: bool = True
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor], Table, WholeBatch]:
+    def run(self, target: bool = True) -> Any:
         """Return the loss, its terms, the network with gradients and the batch after the loss."""
         net: Any = Table(self.current)
         algorithm_state = self.algorithm_state(target)
@@ -256,17 +245,13 @@ def test_loss_terms_and_gradient_are_the_papers(seed: int, way: str, target: boo
     slow = Slow(case, target)
     errors, values = np.array(slow.rows).T
     want = {"value_loss": slow.loss, "td_error": errors.mean(), "q": values.mean()}
-    assert terms.keys() == want.keys()
-    for name, value in want.items():
-        assert terms[name].item() == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    assert numbers(terms) == pytest.approx(want, rel=1e-4, abs=1e-5)
     assert total.item() == terms["value_loss"].item()
     assert errors.max() > 1.0  # so that huber is not half the square
     for name, parameter in net.named_parameters():
-        assert parameter.grad is not None
-        np.testing.assert_allclose(
-            parameter.grad.numpy(), slow.gradients[name], rtol=1e-4, atol=1e-6, err_msg=name
-        )
-    np.testing.assert_allclose(priorities(whole), slow.priorities, rtol=1e-4, atol=1e-6)
+        found = parameter.grad.numpy()
+        np.testing.assert_allclose(found, slow.gradients[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(whole.priorities, slow.priorities, rtol=1e-4, atol=1e-6)
 
 
 def test_observations_are_stacks_without_frames_of_the_game_before() -> None:
@@ -274,16 +259,12 @@ def test_observations_are_stacks_without_frames_of_the_game_before() -> None:
     played = random_trajectory(np.random.default_rng(5), games=40, length=3)
     shown: list[torch.Tensor] = []
     net.register_forward_pre_hook(lambda _, given: shown.append(given[0]))
-    whole = algorithm.prepare(net, as_batch([played]), {})
+    whole: Any = algorithm.prepare(net, as_batch([played]), {})
     algorithm.loss(net, whole, {})
-    plain = [
-        net.preprocess(torch.from_numpy(stack_at(played.frames, played.ages, t, 3)))
-        for t in range(4)
-    ]
-    assert whole.partial is not None
+    plain = net.preprocess(stacks_of(played, 3))
     after = whole.partial.after.tolist()
-    assert torch.equal(shown[0], plain[0])
-    assert torch.equal(shown[1], torch.stack([plain[t][b] for b, t in enumerate(after)]))
+    assert torch.equal(shown[0], plain[:, 0])
+    assert torch.equal(shown[1], torch.stack([plain[b, t] for b, t in enumerate(after)]))
     young = [played.ages[b, t] < 2 for b, t in enumerate(after)]
     assert len(set(after)) == 4
     assert any(young)
@@ -296,12 +277,9 @@ def test_what_was_cut_off_moves_nothing_whatever_it_holds(way: str, garbage: flo
     case, spoilt = Case(1, WAYS[way]), Case(1, WAYS[way])
     assert spoilt.stream.truncated.any()
     spoilt.stream.rewards[spoilt.stream.truncated] = garbage
-    total, terms, net, whole = case.run()
-    spoilt_total, spoilt_terms, spoilt_net, spoilt_whole = spoilt.run()
-    assert torch.equal(total, spoilt_total)
-    assert all(torch.equal(terms[name], spoilt_terms[name]) for name in terms)
-    assert torch.equal(slope(net), slope(spoilt_net))
-    assert torch.equal(priorities(whole), priorities(spoilt_whole))
+    found, other = case.run(), spoilt.run()
+    assert_same_bits(found, other)
+    assert torch.equal(found[3].priorities, other[3].priorities)
 
 
 @pytest.mark.parametrize("way", ["one step", "lambda 0.9"])
@@ -310,8 +288,8 @@ def test_a_batch_in_which_nothing_counts_moves_nothing(way: str) -> None:
     case.stream.mask[:] = False
     total, terms, net, whole = case.run()
     assert total.item() == terms["td_error"].item() == terms["q"].item() == 0.0
-    assert not slope(net).any()
-    assert priorities(whole).tolist() == [0.0] * N
+    assert not net.gradients()[0].any()
+    assert whole.priorities.tolist() == [0.0] * N
 
 
 def test_windows_are_of_n_steps_or_as_long_as_trajectories() -> None:
