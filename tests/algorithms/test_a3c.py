@@ -178,57 +178,52 @@ class Narrowing(APPO):
 
 
 FALL: dict[str, Any] = {"lr": 4e-3, "lr_end": 1e-3, "anneal_steps": 1000}
-JUMPS = {"lr_jumps": "200:0.0005,1.5k:0.0001", "entropy_jumps": "300:0"}
-STILL = APPO(lr=1e-3, kl_adjust=1.0, anneal_steps=400)
+RATE = (4e-3, 1e-3, 1000)
 OWN_STEPS: dict[str, Any] = {"gamma_steps": 500, "munchausen_steps": 2000}
-SCHEDULES: dict[str, tuple[Any, str, dict[int, list[float]]]] = {
-    "lines": (
-        A3C(**FALL, entropy=0.02, entropy_end=0.004),
-        "learning_rate entropy",
-        {0: [4e-3, 0.02], 250: [3.25e-3, 0.016], 1000: [1e-3, 0.004], 5000: [1e-3, 0.004]},
+LINES: list[tuple[Any, dict[str, tuple[float, float, int]]]] = [
+    (
+        A3C(**FALL, entropy=0.02, entropy_end=0.005),
+        {"learning_rate": RATE, "entropy": (0.02, 0.005, 1000)},
     ),
-    "a line of DQN": (DQN(**FALL), "learning_rate", {0: [4e-3], 250: [3.25e-3], 5000: [1e-3]}),
-    "lines of APPO": (
+    (DQN(**FALL), {"learning_rate": RATE}),
+    (
+        DQN(returns="q_lambda", gamma=0.9, gamma_end=0.8, munchausen_end=0.9, **FALL, **OWN_STEPS),
+        {"learning_rate": RATE, "gamma": (0.9, 0.8, 500), "munchausen": (0.0, 0.9, 2000)},
+    ),
+    (
         APPO(entropy=0.02, entropy_end=0.01, kl=0.05, kl_end=0.01, anneal_steps=1000),
-        "entropy kl_target",
-        {0: [0.02, 0.05], 250: [0.0175, 0.04], 1000: [0.01, 0.01], 5000: [0.01, 0.01]},
+        {"entropy": (0.02, 0.01, 1000), "kl_target": (0.05, 0.01, 1000)},
     ),
-    "lines over steps of their own": (
-        DQN(returns="q_lambda", gamma=0.9, gamma_end=0.8, munchausen_end=0.9, **OWN_STEPS, **FALL),
-        "learning_rate gamma munchausen",
-        {250: [3.25e-3, 0.85, 0.1125]},
+    (
+        Narrowing(anneal_steps=1000),  # lines of a class that inherits win
+        {"narrow": (0.25, 0.75, 1000), "learning_rate": (0.5, 0.25, 1000)},
     ),
-    "lines of a class that inherits win": (
-        Narrowing(anneal_steps=1000), "narrow learning_rate", {0: [0.25, 0.5], 500: [0.5, 0.375]},
-    ),
-    "jumps": (
-        A3C(**JUMPS),
-        "learning_rate entropy",
-        {199: [1e-3, 0.01], 200: [5e-4, 0.01], 300: [5e-4, 0], 1499: [5e-4, 0], 1500: [1e-4, 0]},
-    ),
-    "constant": (Constant(lr=0.25), "learning_rate", {10**9: [0.25]}),
-    "not adapted": (STILL, "learning_rate", {0: [1e-3], 100: [1e-3], 400: [1e-3]}),
-    "not adapted, a line": (
-        replace(STILL, lr_end=0.0), "learning_rate", {0: [1e-3], 100: [7.5e-4], 400: [0]},
-    ),
-    "not adapted, in one stage": (
-        replace(STILL, lr_end=0.0, anneal_stages=1),
-        "learning_rate",
-        {0: [1e-3], 100: [1e-3], 400: [0]},
-    ),
-}  # fmt: skip
-"""Algorithm, and after so many steps what these numbers of its state are."""
+    (Constant(lr=0.25), {"learning_rate": (0.25, 0.25, 1)}),
+]
+"""Algorithm, and for numbers of its state the start, the end and the steps until it."""
 
 
-@pytest.mark.parametrize("way", SCHEDULES)
-def test_numbers_move_with_the_steps(way: str) -> None:
-    algorithm, names, course = SCHEDULES[way]
-    for steps, want in course.items():
-        state = algorithm.start()
-        if steps == 0:
-            assert [float(state[name]) for name in names.split()] == want
-        algorithm.after(state, {"kl": 9.0}, steps)
-        assert [float(state[name]) for name in names.split()] == pytest.approx(want, rel=1e-9)
+@pytest.mark.parametrize("steps", [0, 250, 1000, 5000])
+@pytest.mark.parametrize(("algorithm", "lines"), LINES)
+def test_numbers_move_in_a_straight_line(algorithm: Any, lines: Any, steps: int) -> None:
+    before, algorithm_state = algorithm.start(), algorithm.start()
+    algorithm.after(algorithm_state, {"kl": 9.0}, steps)
+    for name, (first, last, over) in lines.items():
+        assert float(before[name]) == pytest.approx(first)
+        now = first + (last - first) * min(steps / over, 1.0)
+        assert float(algorithm_state[name]) == pytest.approx(now)
+
+
+@pytest.mark.parametrize(
+    ("steps", "rate", "entropy"),
+    [(199, 1e-3, 0.01), (200, 5e-4, 0.01), (300, 5e-4, 0.0), (1499, 5e-4, 0.0), (1500, 1e-4, 0.0)],
+)
+def test_numbers_jump_at_their_steps(steps: int, rate: float, entropy: float) -> None:
+    algorithm = A3C(lr_jumps="200:0.0005,1.5k:0.0001", entropy_jumps="300:0")
+    algorithm_state = algorithm.start()
+    algorithm.after(algorithm_state, {}, steps)
+    found = [float(algorithm_state[name]) for name in ("learning_rate", "entropy")]
+    assert found == pytest.approx([rate, entropy])
 
 
 @pytest.mark.parametrize("algorithm", [A3C(), APPO()])

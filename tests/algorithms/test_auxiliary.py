@@ -25,6 +25,7 @@ from colobus.nets.observations import Observations
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
 from helpers.learning import learn
+from helpers.outputs import whole
 from helpers.variants import with_network
 
 Array = np.ndarray[Any, Any]
@@ -34,14 +35,14 @@ FORMS = ("latent", "auxiliary", "predict")
 def noise(length: int = 7, games: int = 3, seed: int = 0) -> Batch:
     """Return a batch of noise with ends of games, lost steps and weights of windows."""
     rng = np.random.default_rng(seed)
-    batch = as_batch(
-        [random_trajectory(rng, actor, games=games, length=length) for actor in (0, 1)]
-    )
-    return batch._replace(weights=torch.from_numpy(rng.uniform(0.5, 2.0, 2 * games)).float())
+    sent = [random_trajectory(rng, actor, games=games, length=length) for actor in (0, 1)]
+    weights = torch.from_numpy(rng.uniform(0.5, 2.0, 2 * games)).float()
+    return as_batch(sent)._replace(weights=weights)
 
 
-def net_of(form: Any, seed: int = 0) -> Network:
-    return make_net(NetworkSettings(torso="tiny", width=16, stack=3, autoencoder=form), seed=seed)
+def net_of(form: Any, seed: int = 0, **more: Any) -> Network:
+    settings = NetworkSettings(torso="tiny", width=16, stack=3, autoencoder=form)
+    return make_net(settings, seed=seed, **more)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -163,25 +164,21 @@ def test_the_prediction_loss_is_the_slow_one(seed: int) -> None:
 
 
 def test_the_targets_have_no_gradient_and_are_those_of_the_prepared_network() -> None:
-    batch, net, algorithm = noise(), net_of("predict"), APPO()
-    prepared = algorithm.prepare(net, batch, algorithm.start())
-    first = prepared.select(torch.arange(42)).ahead
-    assert first is not None
+    net, algorithm = net_of("predict"), APPO()
+    prepared = algorithm.prepare(net, noise(), algorithm.start())
+    first: Any = prepared.select(torch.arange(42)).ahead
     assert not first.latents.requires_grad
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.mul_(1.5)
-    again = prepared.select(torch.arange(42)).ahead
-    assert again is not None
+    again: Any = prepared.select(torch.arange(42)).ahead
     assert torch.equal(first.latents, again.latents)
 
 
 def test_a_batch_in_which_nothing_is_known_has_the_loss_0() -> None:
-    batch, net = noise(), net_of("predict")
-    batch = batch._replace(mask=torch.zeros_like(batch.mask))
-    algorithm = APPO()
-    minibatch = algorithm.prepare(net, batch, algorithm.start()).select(torch.arange(42))
-    total, _ = own_loss(net, minibatch)
+    batch = noise()
+    net, unknown = net_of("predict"), batch._replace(mask=torch.zeros_like(batch.mask))
+    total, _ = own_loss(net, whole(APPO(), net, unknown))
     torch.autograd.backward(total)
     assert total.item() == 0.0
 
@@ -193,12 +190,8 @@ def test_rewards_of_steps_without_loss_move_nothing(garbage: float) -> None:
     spoilt = batch._replace(rewards=batch.rewards.masked_fill(~batch.mask, garbage))
     latents = torch.zeros(len(batch.ages.flatten()), 16)
     index = torch.arange(batch.actions.numel())
-    for plain, other in zip(
-        Future(batch, latents, 0.5).select(index),
-        Future(spoilt, latents, 0.5).select(index),
-        strict=True,
-    ):
-        assert torch.equal(plain, other)
+    given, same = (Future(each, latents, 0.5).select(index) for each in (batch, spoilt))
+    assert all(torch.equal(one, other) for one, other in zip(given, same, strict=True))
 
 
 def gradient(net: Network, total: torch.Tensor) -> torch.Tensor:
@@ -211,8 +204,7 @@ def gradient(net: Network, total: torch.Tensor) -> torch.Tensor:
 def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
     """The branches that the paper's autoencoder is known from may have used only one of them."""
     batch, net, algorithm = noise(), net_of(form), APPO(minibatch=64)
-    algorithm_state = algorithm.start()
-    minibatch = algorithm.prepare(net, batch, algorithm_state).select(torch.arange(42))
+    algorithm_state, minibatch = algorithm.start(), whole(algorithm, net, batch)
     first = next(iter(dict(net.named_parameters())))
     assert first == ("encoder.convolution.weight" if form == "latent" else "torso.hidden.weight")
     net.auxiliary_weight = 0.0
@@ -231,10 +223,9 @@ def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
 
 def test_dqn_predicts_from_steps_spread_over_all_windows() -> None:
     batch, algorithm = noise(length=8), DQN(returns="q_lambda", target_every=0)
-    settings = NetworkSettings(torso="tiny", width=16, stack=3, autoencoder="predict")
-    net = make_net(settings, heads=partial(algorithm.heads, 3))
+    net = net_of("predict", heads=partial(algorithm.heads, 3))
     algorithm_state = algorithm.start()
-    prepared = algorithm.prepare(net, batch, algorithm_state)
+    prepared = whole(algorithm, net, batch)
     places = [(n, t) for n in range(len(batch.actions)) for t in (0, 4)]  # each fourth of all
     want = sum(slow_losses(net, batch, codes_of(net, batch), places).values())
     net.auxiliary_weight = 0.0

@@ -190,6 +190,21 @@ def test_the_kl_term_is_added_with_the_weight_of_the_state(target_every: int) ->
     assert terms.keys() - others.keys() == {"kl_term", "kl_coefficient"}
 
 
+@pytest.mark.parametrize(("stages", "rates"), [(0, [1e-3, 7.5e-4, 0.0]), (1, [1e-3, 1e-3, 0.0])])
+def test_without_adapting_the_rate_stays_or_anneals(stages: int, rates: list[float]) -> None:
+    still = APPO(lr=1e-3, kl_adjust=1.0, anneal_steps=400)
+    moving = replace(still, lr_end=0.0, anneal_stages=stages)
+    found = []
+    for steps in (0, 100, 400):
+        algorithm_state = moving.start()
+        moving.after(algorithm_state, {"kl": 9.0}, steps)
+        found.append(float(algorithm_state["learning_rate"]))
+        algorithm_state = still.start()
+        still.after(algorithm_state, {"kl": 9.0}, steps)
+        assert float(algorithm_state["learning_rate"]) == 1e-3
+    assert found == pytest.approx(rates)
+
+
 def test_a_target_policy_without_a_clip_is_refused() -> None:
     wrong = APPO(target_every=2, advantage="vtrace", policy_loss="gradient", kl_adjust=1.0)
     said = "^--target-every 2 with --policy-loss gradient: .*; use "
