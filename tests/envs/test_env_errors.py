@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -47,6 +48,22 @@ class Odd(gym_toys.Shaped):
 
     def step(self, action: Any) -> Any:
         return self._step() if callable(self._step) else self._step
+
+
+def odd(**told: Any) -> Callable[[], Any]:
+    """Return a function that makes one."""
+
+    def make() -> Any:
+        return Odd(**told)
+
+    return make
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    def fail() -> Any:
+        raise error
+
+    return fail
 
 
 def play(make: Callable[..., Any], steps: int = 2) -> GymGames:
@@ -92,53 +109,29 @@ STEPS = [
     (step(4, None), r"its step returned 5 values \(ndarray, float, bool, bool, NoneType\)"),
 ]
 
+WRONG = [*(("begin", *row) for row in BEGINNINGS), *(("step", *row) for row in STEPS)]
 
-@pytest.mark.parametrize(
-    ("where", "found", "said"),
-    [
-        *(("begin", found, said) for found, said in BEGINNINGS),
-        *(("step", found, said) for found, said in STEPS),
-    ],
-)
+
+@pytest.mark.parametrize(("where", "found", "said"), WRONG)
 def test_wrong_beginnings_and_steps_are_one_line(where: str, found: Any, said: str) -> None:
-    def make() -> Any:
-        return Odd(**{where: found})
-
-    with pytest.raises(ColobusError, match=f"^test_env_errors:.*make.*: {said}") as error:
-        play(make)
+    with pytest.raises(ColobusError, match=rf"^test_env_errors:\S*make\S*: {said}") as error:
+        play(odd(**{where: found}))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    "found",
+    ("at", "value"),
     [
-        step(0, [0, 0]),
-        step(0, np.zeros(2)),
-        step(1, np.array([1.0])),
-        step(1, 1),
-        step(1, True),
-        step(2, np.bool_(False)),
-        step(2, 0),
-        step(3, np.array([False])),
+        *((0, value) for value in ([0, 0], np.zeros(2))),
+        *((1, value) for value in (np.array([1.0]), 1, True)),
+        *((2, value) for value in (np.bool_(False), 0)),
+        (3, np.array([False])),
     ],
 )
-def test_numbers_of_any_kind_are_numbers(found: Any) -> None:
-    games = play(lambda: Odd(step=found), 0)
-    seen = games.step(np.array([0, 1]))
+def test_numbers_of_any_kind_are_numbers(at: int, value: Any) -> None:
+    seen = play(odd(step=step(at, value)), 0).step(np.array([0, 1]))
     assert seen.rewards.tolist() == [1.0, 1.0]
     assert not (seen.terminated | seen.truncated | seen.over).any()
-
-
-def infos(*found: dict[str, Any]) -> Any:
-    """Return an environment whose infos are these, one after the other."""
-    number = iter(range(1000))
-
-    def next_info() -> dict[str, Any]:
-        return found[next(number) % len(found)]
-
-    return Odd(
-        begin=lambda: (SEEN, next_info()), step=lambda: (SEEN, 1.0, True, False, next_info())
-    )
 
 
 @pytest.mark.parametrize(
@@ -152,103 +145,74 @@ def infos(*found: dict[str, Any]) -> Any:
     ],
 )
 def test_infos_are_not_joined(found: list[dict[str, Any]]) -> None:
-    games = play(lambda: infos(*found), 6)
+    """They are these, one after the other."""
+
+    def make() -> Any:
+        infos = itertools.cycle(found)
+        return Odd(
+            begin=lambda: (SEEN, next(infos)), step=lambda: (SEEN, 1.0, True, False, next(infos))
+        )
+
+    games = play(make, 6)
     assert games.step(np.array([0, 1])).rewards.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("lost"), ConnectionError("lost"), BrokenPipeError("lost"), SystemExit(3)]
-)
-@pytest.mark.parametrize("where", ["reset", "step"])
+LOST = (RuntimeError, ConnectionError, BrokenPipeError, ConnectionResetError, EOFError)
+
+
+@pytest.mark.parametrize("error", [*(kind("lost") for kind in LOST), SystemExit(3)])
+@pytest.mark.parametrize("where", ["begin", "step"])
 def test_what_an_environment_raises_has_its_name(where: str, error: BaseException) -> None:
-    def fail() -> None:
-        raise error
-
-    def make() -> Any:
-        return Odd(begin=fail) if where == "reset" else Odd(step=fail)
-
+    """A simulator's own connection that ends is no process of the games."""
     said = rf"make\S* raised at test_env_errors.py:\d+: {type(error).__name__} (lost|3)$"
     with pytest.raises(GameFailed, match=said) as failed:
-        play(make)
+        play(odd(**{where: raising(error)}))
     assert failed.value.__cause__ is error
     assert failed.value.exit_code == 1
 
 
-@pytest.mark.parametrize("error", [ConnectionResetError("peer"), EOFError("its file")])
-def test_a_simulators_own_connection_is_no_process_of_the_games(error: Exception) -> None:
-    def fail() -> None:
-        raise error
-
-    with pytest.raises(GameFailed, match=rf" raised at .*: {type(error).__name__} "):
-        play(lambda: Odd(step=fail))
-
-
-def test_a_function_that_gives_the_same_environment_again_is_refused() -> None:
-    env = gym_toys.walk()
+def test_the_same_environment_again_is_refused_until_the_games_with_it_are_closed() -> None:
+    said = "its function returns the same environment again"
+    env, other, vector = gym_toys.walk(), gym_toys.walk(), gym_toys.same_step(2)
     for make in (lambda: env, lambda: TimeLimit(env, 9)):
-        with pytest.raises(ColobusError, match="its function returns the same environment again"):
+        with pytest.raises(ColobusError, match=said):
             play(make)
-
-
-def test_an_environment_that_other_games_play_is_refused_until_they_are_closed() -> None:
-    env, vector = gym_toys.walk(), gym_toys.same_step(2)
-    cases: list[tuple[Any, int]] = [(lambda: env, 1), (lambda num_envs: vector, 2)]
+    cases: list[tuple[Any, int]] = [(lambda: other, 1), (lambda num_envs: vector, 2)]
     for make, count in cases:
         settings, seeds = GameSettings(name_of(make)), np.arange(1, 1 + count)
         games = GymGames(settings, seeds)
-        with pytest.raises(ColobusError, match="its function returns the same environment again"):
+        with pytest.raises(ColobusError, match=said):
             GymGames(settings, seeds)
         close(games)
         assert GymGames(settings, seeds).count == count
 
 
 def test_an_error_in_the_first_reset_is_told_as_it_is_and_the_next_one_is_looked_at() -> None:
-    mask = {"action_mask": [0, 1]}
-    errors = [ConnectionError("starting")]
+    mask, errors = {"action_mask": [0, 1]}, [ConnectionError("starting")]
 
     def begin() -> Any:
         if errors:
             raise errors.pop()
         return SEEN, mask
 
-    def make() -> Any:
-        return Odd(begin, step(4, mask))
-
-    with pytest.raises(GameFailed, match=r"make raised at .*: ConnectionError starting$"):
+    make = odd(begin=begin, step=step(4, mask))
+    with pytest.raises(GameFailed, match=r"make\S* raised at .*: ConnectionError starting$"):
         fit(GameSettings(name_of(make)))
     assert play(make).step(np.array([1, 1])).frames[:, 0, 2:].tolist() == [[0, 1]] * 2
 
 
 def test_masks_of_some_games_are_not_joined_with_those_of_others() -> None:
     masks = iter([np.array([1, 0], np.int8), None] * 9)
-
-    def make() -> Any:
-        return Odd((SEEN, {"action_mask": next(masks)}))
-
-    assert sorted(play(make, 0).reset()[:, 0, 2:].tolist()) == [[1, 0], [1, 1]]
+    games = play(lambda: Odd((SEEN, {"action_mask": next(masks)})), 0)
+    assert sorted(games.reset()[:, 0, 2:].tolist()) == [[1, 0], [1, 1]]
 
 
 def test_a_keyboard_interrupt_is_the_users_in_the_main_thread_only() -> None:
-    def fail() -> None:
-        raise KeyboardInterrupt
-
-    def make() -> Any:
-        return Odd(step=fail)
-
+    make = odd(step=raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         play(make)
-    caught: list[Exception] = []
-
-    def elsewhere() -> None:
-        try:
-            play(make)
-        except GameFailed as error:
-            caught.append(error)
-
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join()
-    assert "KeyboardInterrupt" in str(caught[0])
+    with ThreadPoolExecutor(1) as elsewhere, pytest.raises(GameFailed, match="KeyboardInterrupt"):
+        elsewhere.submit(play, make).result()
 
 
 class NoSeed(gym_toys.Walk):
@@ -277,11 +241,11 @@ def test_a_reset_without_seed_is_told_and_without_options_is_taken() -> None:
     ("at", "change", "said"),
     [
         *((at, lambda values: values[:, None], "") for at in (1, 2, 3)),
-        (0, lambda seen: seen[:1], r"vectors\S*: its observations are 1, must be 2"),
-        (1, lambda rewards: rewards[:1], r"vectors\S*: its rewards are \[1\], must be \[2\]"),
-        (2, lambda ends: ends[:1], r"vectors\S*: its terminations are \[1\], must be \[2\]"),
-        (3, lambda cuts: cuts[0], r"vectors\S*: its truncations are \[\], must be \[2\]"),
-        (1, lambda gained: gained * np.nan, r"vectors\S*: game 0 of 2, step 1: its reward has nan"),
+        (0, lambda seen: seen[:1], "its observations are 1, must be 2"),
+        (1, lambda rewards: rewards[:1], r"its rewards are \[1\], must be \[2\]"),
+        (2, lambda ends: ends[:1], r"its terminations are \[1\], must be \[2\]"),
+        (3, lambda cuts: cuts[0], r"its truncations are \[\], must be \[2\]"),
+        (1, lambda gained: gained * np.nan, "game 0 of 2, step 1: its reward has nan"),
     ],
 )
 def test_what_a_step_of_vectors_gives_is_of_all_games(at: int, change: Any, said: str) -> None:
@@ -297,7 +261,7 @@ def test_what_a_step_of_vectors_gives_is_of_all_games(at: int, change: Any, said
     if not said:
         assert play(vectors, 1).count == 2
         return
-    with pytest.raises(ColobusError, match=said):
+    with pytest.raises(ColobusError, match=rf"vectors\S*: {said}"):
         play(vectors)
 
 
@@ -313,49 +277,36 @@ def test_a_vector_may_have_no_metadata_and_no_mode_of_its_own() -> None:
 
 
 def test_what_cannot_be_made_is_one_line() -> None:
-    def needs(something: int) -> Any:
-        return gym_toys.walk()
-
-    def exits() -> Any:
-        sys.exit("no licence")
-
-    def old() -> Any:
-        kind = type("OldEnv", (), {"__module__": "gym.core"})
-        return kind()
-
-    def three() -> int:
-        return 3
-
-    def vector() -> Any:
-        return gym_toys.same_step(2)
-
-    def too_many(num_envs: int) -> Any:
-        return gym_toys.same_step(num_envs + 1)
-
-    for make, said in (
-        (three, "returned int, not a gymnasium Env"),
-        (vector, "one that takes num_envs returns a VectorEnv"),
-        (needs, r"cannot be made: TypeError .*needs.* missing 1 .*\(at single.py:\d+\)$"),
-        (exits, r"cannot be made: SystemExit no licence \(at test_env_errors.py:\d+\)$"),
-        (old, r"returned OldEnv of gym, not a gymnasium Env; the old gym is not Gymnasium: wrap"),
-    ):
+    wrong: list[tuple[Any, str]] = [
+        (lambda: 3, "returned int, not a gymnasium Env"),
+        (lambda: gym_toys.same_step(2), "one that takes num_envs returns a VectorEnv"),
+        (
+            lambda something: gym_toys.walk(),
+            r"cannot be made: TypeError .*lambda.* missing 1 .*\(at single.py:\d+\)$",
+        ),
+        (
+            lambda: sys.exit("no licence"),
+            r"cannot be made: SystemExit no licence \(at test_env_errors.py:\d+\)$",
+        ),
+        (
+            lambda: type("OldEnv", (), {"__module__": "gym.core"})(),
+            "returned OldEnv of gym, not a gymnasium Env; the old gym is not Gymnasium: wrap",
+        ),
+    ]
+    for make, said in wrong:
         with pytest.raises(ColobusError, match=said):
             fit(GameSettings(name_of(make)))
     with pytest.raises(ColobusError, match="was asked for 2 games and made 3"):
-        play(too_many)
+        play(lambda num_envs: gym_toys.same_step(num_envs + 1))
 
 
 def test_a_mask_that_comes_later_is_refused_and_none_is_none() -> None:
-    def late() -> Any:
-        return Odd(step=step(4, {"action_mask": [0, 1]}))
-
-    def late_vector(num_envs: int) -> Any:
-        return SyncVectorEnv([late] * num_envs)
-
-    for make in (late, late_vector):
-        with pytest.raises(ColobusError, match=r"late.*: an info has an action_mask, but that of"):
+    late = odd(step=step(4, {"action_mask": [0, 1]}))
+    said = r"test_env_errors:\S+: an info has an action_mask, but that of"
+    for make in (late, lambda num_envs: SyncVectorEnv([late] * num_envs)):
+        with pytest.raises(ColobusError, match=said):
             play(make)
-    games = play(lambda: Odd((SEEN, {"action_mask": None}), step(4, {"action_mask": [0, 1]})), 0)
+    games = play(odd(begin=(SEEN, {"action_mask": None}), step=step(4, {"action_mask": [0, 1]})), 0)
     assert games.reset()[0].tolist() == [[0, 0, 1, 1]]  # both actions are allowed
     assert games.step(np.array([1, 1])).frames[0].tolist() == [[0, 0, 0, 1]]
 
@@ -375,11 +326,8 @@ def test_an_environment_without_metadata_whose_end_fails_is_played(error: BaseEx
 
 
 def test_observations_outside_their_space_are_told_once() -> None:
-    def make() -> Any:
-        return Odd(begin=(np.array([0, 2]), {}))
-
-    with pytest.warns(UserWarning, match=r"make: its observation has 2, outside of its space Box"):
-        games = play(make)
+    with pytest.warns(UserWarning, match=r"make\S*: its observation has 2, outside of its space"):
+        games = play(odd(begin=(np.array([0, 2]), {})))
     games.reset()
 
 
@@ -450,14 +398,9 @@ def test_an_atari_game_of_a_function_is_hinted_at() -> None:
     )
 
 
-SEEDS = np.array([11, 12, 13, 14])
-
-
-@contextmanager
-def opened(make: Callable[..., Any], processes: int) -> Iterator[GymGames]:
-    games = GymGames(GameSettings(name_of(make)), SEEDS, processes=processes)
-    yield games
-    games.close()
+def four(make: Callable[..., Any], processes: int) -> Any:
+    seeds = np.array([11, 12, 13, 14])
+    return closing(GymGames(GameSettings(name_of(make)), seeds, processes=processes))
 
 
 @pytest.mark.processes
@@ -472,7 +415,7 @@ def opened(make: Callable[..., Any], processes: int) -> Iterator[GymGames]:
 )
 def test_games_in_processes_are_those_in_the_thread(make: Any, processes: int) -> None:
     """Ends, cut-off games and their last observations included."""
-    with opened(make, 0) as ours, opened(make, processes) as theirs:
+    with four(make, 0) as ours, four(make, processes) as theirs:
         np.testing.assert_array_equal(theirs.reset(), ours.reset())
         for t in range(40):
             actions = np.random.default_rng(t).integers(2, size=4)
@@ -484,40 +427,34 @@ def test_games_in_processes_are_those_in_the_thread(make: Any, processes: int) -
 class Failing(gym_toys.Walk):
     """Does in its second step what it is told."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, deed: Callable[[], Any]) -> None:
         super().__init__()
-        self._what = what
+        self._deed = deed
 
     def step(self, action: Any) -> Any:
-        if self.steps == 1:
-            if self._what == "raise":
-                raise ConnectionError("lost")
-            if self._what == "exit":
-                raise SystemExit(3)
-            if self._what == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            return None
-        return super().step(action)
+        return self._deed() if self.steps == 1 else super().step(action)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("what", "kind", "said"),
+    ("deed", "kind", "said"),
     [
-        ("raise", GameFailed, r"raised at test_env_errors.py:\d+: ConnectionError lost$"),
-        ("exit", GameFailed, r"raised at test_env_errors.py:\d+: SystemExit 3$"),
-        ("kill", GameFailed, "a process of its games has ended: it was killed, or"),
-        ("nothing", ColobusError, "its step returned one NoneType, must be a tuple of 5"),
+        (raising(ConnectionError("lost")), GameFailed, r"raised at .*:\d+: ConnectionError lost$"),
+        (raising(SystemExit(3)), GameFailed, r"raised at test_env_errors.py:\d+: SystemExit 3$"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), GameFailed, "has ended: it was killed, or"),
+        (lambda: None, ColobusError, "its step returned one NoneType, must be a tuple of 5"),
     ],
+    ids=["raise", "exit", "kill", "nothing"],
 )
 def test_what_goes_wrong_in_a_process_is_one_line(
-    what: str, kind: type[Exception], said: str, capfd: pytest.CaptureFixture[str]
+    deed: Any, kind: type[Exception], said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with opened(lambda: Failing(what), 2) as games:
+    still = np.zeros(4, dtype=np.int64)
+    with four(lambda: Failing(deed), 2) as games:
         games.reset()
-        games.step(np.zeros(4, dtype=np.int64))
+        games.step(still)
         with pytest.raises(kind, match=said) as error:
-            games.step(np.zeros(4, dtype=np.int64))
+            games.step(still)
         assert type(error.value) is kind
     assert capfd.readouterr().err == ""
 
