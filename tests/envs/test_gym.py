@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
 from typing import Any
+from unittest.mock import patch
 
 import ale_py
 import gymnasium
@@ -25,10 +27,12 @@ from helpers import gym_toys
 
 COUNT = 3
 SEEDS: Ints = np.array([11, 12, 13])
+VECTOR = spaces.Box(-1, 1, (2,))
 
 
-def games_of(make: MakeEnv, count: int = COUNT) -> GymGames:
-    return GymGames(GameSettings(name_of(make)), SEEDS[:count])
+def games_of(make: MakeEnv | str, count: int = COUNT, **more: Any) -> GymGames:
+    name = make if isinstance(make, str) else name_of(make)
+    return GymGames(GameSettings(name), SEEDS[:count], **more)
 
 
 def test_the_first_frames_are_those_of_the_seeds() -> None:
@@ -83,8 +87,7 @@ def picture_of(rendered: Any) -> Any:
                 raise rendered
             return rendered
 
-    drawn = GameSettings(name_of(lambda render_mode=None: Drawn(render_mode)))
-    games = GymGames(drawn, SEEDS[:1], pictures=True)
+    games = games_of(lambda render_mode=None: Drawn(render_mode), 1, pictures=True)
     games.reset()
     return games.picture()
 
@@ -95,24 +98,17 @@ def test_grey_pictures_and_those_with_transparency_are_shown(shape: tuple[int, .
     np.testing.assert_array_equal(found, np.full((31, 45, 3), 7))
 
 
-@pytest.mark.parametrize(
-    "picture", [None, np.zeros((4, 5, 2), np.uint8), np.zeros(7), np.zeros((4, 5, 3))]
-)
-def test_what_is_no_picture_is_told(picture: Any) -> None:
-    with pytest.raises(NoPictures, match=r"cannot be shown: its render gives .* uint8\[H, W, 3\]"):
-        picture_of(picture)
+NO_PICTURES: list[Any] = [None, np.zeros((4, 5, 2), np.uint8), np.zeros(7), np.zeros((4, 5, 3))]
+ERRORS = [RuntimeError("no display"), OSError(2, "libGL.so.1"), KeyError()]
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("no display"), OSError(2, "libGL.so.1"), KeyError()]
-)
-def test_a_render_that_raises_gives_no_pictures(error: Exception) -> None:
+@pytest.mark.parametrize("rendered", [*NO_PICTURES, *ERRORS])
+def test_what_is_no_picture_and_a_render_that_raises_are_told(rendered: Any) -> None:
     """A run has its curve and its last lines without the film."""
-    with pytest.raises(NoPictures, match=r"cannot be shown: its render raised .*test_gym.py:\d+"):
-        picture_of(error)
-
-
-VECTOR = spaces.Box(-1, 1, (2,))
+    raises = isinstance(rendered, Exception)
+    said = r"raised .*test_gym.py:\d+" if raises else r"gives .* uint8\[H, W, 3\]"
+    with pytest.raises(NoPictures, match=f"cannot be shown: its render {said}"):
+        picture_of(rendered)
 
 
 def test_names_of_environments() -> None:
@@ -135,14 +131,14 @@ def test_names_of_environments() -> None:
         assert "\n" not in str(error.value)
 
 
+@patch.dict(gymnasium.registry)
 def test_an_environment_without_pictures_says_so() -> None:
     with pytest.raises(NoPictures, match="let its function take render_mode"):
-        GymGames(GameSettings(name_of(gym_toys.silent_walk)), SEEDS[:1], pictures=True)
-    blind = stand_in(lambda: gym_toys.Shaped(VECTOR))
-    gymnasium.register("Blind-v0", blind)
+        games_of(gym_toys.silent_walk, 1, pictures=True)
+    gymnasium.register("Blind-v0", stand_in(lambda: gym_toys.Shaped(VECTOR)))
     with pytest.raises(NoPictures, match=r"no render mode rgb_array \(none\)"):
-        GymGames(GameSettings("Blind-v0"), SEEDS[:1], pictures=True)
-    games = GymGames(GameSettings(name_of(gym_toys.walk)), SEEDS[:1], pictures=True)
+        games_of("Blind-v0", 1, pictures=True)
+    games = games_of(gym_toys.walk, 1, pictures=True)
     games.reset()
     games.step(np.array([1]))
     assert (games.picture()[0, :3, 0].tolist(), games.rate) == ([200, 0, 0], 10)
@@ -176,7 +172,7 @@ def test_frames_of_gymnasiums_wrappers_equal_ours_for_the_same_actions() -> None
 @pytest.mark.parametrize("name", ["doors_by_key", "doors_by_info", "many_doors"])
 def test_frames_end_with_the_mask_of_actions(name: str) -> None:
     """Rooms 0 and 1 have the doors 0 and 2, then 1 and 3; a game of ten doors begins anew."""
-    games = GymGames(GameSettings(f"helpers.gym_toys:{name}"), np.array([1, 2]))
+    games = games_of(f"helpers.gym_toys:{name}", 2)
     assert (games.actions, games.frame_shape) == (4, (1, 5))
     frames = games.reset()
     assert frames[:, 0].tolist() == [[0.0, 1.0, 0.0, 1.0, 0.0]] * 2
@@ -189,77 +185,69 @@ def test_frames_end_with_the_mask_of_actions(name: str) -> None:
     assert games.step(np.array([3, 1])).terminated.all()
 
 
-class Sometimes(gym_toys.Walk):
-    """Says at the beginning alone which actions are allowed."""
+LEFT, BOTH = ({"action_mask": np.array(mask, np.int8)} for mask in ([1, 0], [1, 1]))
+
+
+class Says(gym_toys.Walk):
+    """Plays two steps; says in its first reset, the later ones and steps which are allowed."""
+
+    def __init__(self, first: Any, later: Any, step: Any) -> None:
+        super().__init__()
+        self._resets, self._step = chain([first], repeat(later)), step
 
     def reset(self, **how: Any) -> Any:
-        return super().reset(**how)[0], {"action_mask": np.array([1, 0], np.int8)}
-
-
-def test_a_mask_is_of_its_step_alone_in_a_vector_too() -> None:
-    def vector(num_envs: int) -> Any:
-        return SyncVectorEnv([Sometimes] * num_envs)
-
-    kinds: tuple[Any, ...] = (Sometimes, vector)
-    for make in kinds:
-        games = GymGames(GameSettings(name_of(make)), np.array([1, 2]))
-        assert games.reset()[:, 0, -2:].tolist() == [[1, 0]] * 2
-        assert games.step(np.zeros(2, np.int64)).frames[:, 0, -2:].tolist() == [[1, 1]] * 2
-
-
-class Beginner(gym_toys.Walk):
-    """Says with its first reset and with each step which actions are allowed; plays two steps."""
-
-    begun = 0
-
-    def reset(self, **how: Any) -> Any:
-        self.begun += 1
-        info = {"action_mask": np.array([1, 1], np.int8)} if self.begun == 1 else {}
-        return super().reset(**how)[0], info
+        return super().reset(**how)[0], next(self._resets)
 
     def step(self, action: Any) -> Any:
         seen, reward, *_ = super().step(action)
-        return seen, reward, self.steps == 2, False, {"action_mask": np.array([1, 0], np.int8)}
+        return seen, reward, self.steps == 2, False, self._step
 
 
-def test_a_mask_does_not_outlive_its_game_where_the_next_reset_says_nothing() -> None:
+@pytest.mark.parametrize(
+    ("told", "mode", "masks"),
+    [
+        ((LEFT, LEFT, {}), AutoresetMode.NEXT_STEP, [[1, 0], [1, 1]]),
+        ((BOTH, {}, LEFT), AutoresetMode.DISABLED, [[1, 1], [1, 0], [1, 1], [1, 0]]),
+    ],
+    ids=["at the beginning alone", "not by the next reset"],
+)
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_mask_is_of_its_step_and_its_game_alone(
+    told: Any, mode: AutoresetMode, masks: list[list[int]], alone: bool
+) -> None:
+    def one() -> Any:
+        return Says(*told)
+
     def vector(num_envs: int) -> Any:
-        return SyncVectorEnv([Beginner] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+        return SyncVectorEnv([one] * num_envs, autoreset_mode=mode)
 
-    kinds: tuple[Any, ...] = (Beginner, vector)
-    for make in kinds:
-        games = GymGames(GameSettings(name_of(make)), np.array([1, 2]))
-        games.reset()
-        seen = [games.step(np.zeros(2, np.int64)).frames for _ in range(3)]
-        seen.append(games.reset())
-        masks = [frames[:, 0, -2:].tolist() for frames in seen]
-        assert masks == [[[1, 0]] * 2, [[1, 1]] * 2, [[1, 0]] * 2, [[1, 1]] * 2]
+    make: Any = one if alone else vector
+    games = games_of(make, 2)
+    frames = [games.reset(), *(games.step(np.zeros(2, np.int64)).frames for _ in masks[1:])]
+    found = [each[:, 0, -2:].tolist() for each in (*frames, games.reset())]
+    assert found == [[mask] * 2 for mask in (*masks, masks[0])]
 
 
 def test_an_environment_that_is_registered_again_is_looked_at_again() -> None:
     for count in (2, 3):
         actions = spaces.Discrete(count)
-        make = stand_in(lambda actions=actions: gym_toys.Shaped(VECTOR, actions))
-        gymnasium.register("Again-v0", make)
-        try:
+        with patch.dict(gymnasium.registry):
+            make = stand_in(lambda actions=actions: gym_toys.Shaped(VECTOR, actions))
+            gymnasium.register("Again-v0", make)
             assert fit(GameSettings("Again-v0")).actions == count
-        finally:
-            del gymnasium.registry["Again-v0"]
 
 
 def test_environments_that_somebody_has_registered_come_before_games() -> None:
     for name in ("Catch-v0", "Tetris-v0", "Joust-v0"):
-        gymnasium.register(name, entry_point="helpers.gym_toys:Walk")
-        try:
+        with patch.dict(gymnasium.registry):
+            gymnasium.register(name, entry_point="helpers.gym_toys:Walk")
             assert parse_game(name)[:2] == (name, None)
-        finally:
-            del gymnasium.registry[name]
     with pytest.raises(ColobusError, match="gym_tetris"):
         parse_game("gym_tetris:Tetris-v0")
 
 
 def test_a_picture_ends_with_rows_of_its_mask() -> None:
-    games = GymGames(GameSettings("helpers.gym_toys:doors_in_pictures"), np.array([1]))
+    games = games_of("helpers.gym_toys:doors_in_pictures", 1)
     assert games.frame_shape == (2 * 6 + 1, 6)
     games.reset()
     frame = games.step(np.array([2])).frames[0]
