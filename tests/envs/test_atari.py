@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from ale_py import Action, ALEVectorInterface
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes, Ints
 from colobus.envs import atari
-from colobus.envs.api import GameSettings
+from colobus.envs.api import GameSettings, Step
 from colobus.envs.atari import AtariGames
 from colobus.envs.frames import FrameStack
 from colobus.envs.make import make_games
@@ -65,10 +66,8 @@ def test_a_game_that_is_cut_off_goes_on_to_its_last_frame(max_frames: int, steps
     stay = np.zeros(len(SEEDS), dtype=np.int64)
     for t in range(1, 3 * (steps + 1) + 1):
         step, idle = games.step(stay), np.full(len(SEEDS), t % (steps + 1) == 0)
-        np.testing.assert_array_equal(step.idle, idle)
-        np.testing.assert_array_equal(step.truncated, idle)
-        np.testing.assert_array_equal(step.over, idle)
-        np.testing.assert_array_equal(step.forced, idle)
+        for field in (step.idle, step.truncated, step.over, step.forced):
+            np.testing.assert_array_equal(field, idle)
         assert not step.terminated.any()
         assert not (step.rewards != 0)[idle].any()
         if t <= steps:
@@ -97,18 +96,22 @@ class MoreLives:
         return *step, {**info, "lives": info["lives"] + self.more}
 
 
+def twelve_steps(kind: Any, monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+    """Return the first steps of games of ten steps in a vector environment of this kind."""
+    monkeypatch.setattr(atari, "ALEVectorInterface", kind)
+    games = AtariGames(replace(BREAKOUT, max_frames=40, life_loss_ends=True), SEEDS)
+    games.reset()
+    return [games.step(np.zeros(3, dtype=np.int64)) for _ in range(12)]
+
+
 @pytest.mark.slow
 def test_lives_at_the_end_of_a_game_are_the_next_games(monkeypatch: pytest.MonkeyPatch) -> None:
     """With extra lives won, the next game begins with fewer: no life was lost by that."""
-    monkeypatch.setattr(atari, "ALEVectorInterface", MoreLives)
-    games = AtariGames(replace(BREAKOUT, max_frames=40, life_loss_ends=True), SEEDS)
-    games.reset()
-    for _ in range(10):
-        assert not games.step(np.zeros(3, dtype=np.int64)).over.any()
-    step = games.step(np.zeros(3, dtype=np.int64))
-    assert step.over.all()
-    assert not step.terminated.any()
-    assert not games.step(np.zeros(3, dtype=np.int64)).forced.any()
+    steps = twelve_steps(MoreLives, monkeypatch)
+    assert not any(step.over.any() for step in steps[:10])
+    assert steps[10].over.all()
+    assert not steps[10].terminated.any()
+    assert not steps[11].forced.any()
 
 
 class LastLives(MoreLives):
@@ -127,10 +130,7 @@ class LastLives(MoreLives):
 
 @pytest.mark.slow
 def test_a_life_lost_at_the_frame_limit_ends_the_return(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atari, "ALEVectorInterface", LastLives)
-    games = AtariGames(replace(BREAKOUT, max_frames=40, life_loss_ends=True), SEEDS)
-    games.reset()
-    steps = [games.step(np.zeros(3, dtype=np.int64)) for _ in range(11)]
+    steps = twelve_steps(LastLives, monkeypatch)
     assert not any(step.terminated.any() or step.over.any() for step in steps[:9])
     assert steps[9].terminated.all()
     assert not steps[9].over.any()
@@ -174,14 +174,10 @@ def test_a_seed_gives_the_same_games_whatever_else_is_played() -> None:
 
 
 def test_seeds_are_in_range_and_all_different() -> None:
-    seeds = np.concatenate(
-        [
-            game_seeds(seed, role, 5, *numbers)
-            for seed in (0, 1, 2, 5)
-            for role in ("games", "random", "evaluation", "film")
-            for numbers in ((), *[(i, e, r) for i in range(4) for e in (0, 1) for r in (0, 1)])
-        ]
-    )
+    roles = ("games", "random", "evaluation", "film")
+    numbers = [(), *itertools.product(range(4), (0, 1), (0, 1))]
+    drawn = itertools.product((0, 1, 2, 5), roles, numbers)
+    seeds = np.concatenate([game_seeds(seed, role, 5, *more) for seed, role, more in drawn])
     assert seeds.dtype == np.int64
     assert seeds.min() >= 1
     assert seeds.max() <= 2**31 - 2
@@ -202,9 +198,6 @@ def test_a_stack_has_the_newest_frames_and_is_black_before_the_start() -> None:
     assert stack.stacks.shape == (2, 3, 2, 3)
     assert stack.stacks.dtype == np.uint8
     assert stack.stacks[:, :, 0, 0].tolist() == [[2, 3, 4], [0, 103, 104]]
-
-
-def test_a_stack_of_one_frame_is_that_frame() -> None:
-    stack = FrameStack(1, frame(1))
-    stack.push(frame(2), over=np.array([True, False]))
-    np.testing.assert_array_equal(stack.stacks[:, 0], frame(2))
+    alone = FrameStack(1, frame(1))
+    alone.push(frame(2), over=np.array([True, False]))
+    np.testing.assert_array_equal(alone.stacks[:, 0], frame(2))
