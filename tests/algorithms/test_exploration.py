@@ -28,7 +28,6 @@ from colobus.evaluation.evaluator import evaluate
 from helpers.players import make_agent
 
 
-
 def bound(probability: float, count: int) -> float:
     """Return five standard deviations of a frequency."""
     return float(5 * np.sqrt(probability * (1 - probability) / count))

@@ -25,9 +25,11 @@ from colobus.nets.network import Network
 from colobus.ops import losses
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
+from helpers.outputs import whole
 
 MASKS = [[1, 0, 1], [1, 1, 0], [0, 1, 1]]  # of three observations: three actions
 SETTINGS = NetworkSettings(torso="mlp", width=8, stack=1)
+LOW = losses.FORBIDDEN
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
@@ -97,8 +99,7 @@ def test_observations_show_everything_but_the_mask() -> None:
     stacks = torch.zeros(2, 1, 1, 5)
     stacks[:, 0, 0, 2:] = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
     scores, _ = APPO().scores(net, net.preprocess(stacks), None)
-    low = losses.FORBIDDEN
-    assert scores.tolist() == [[0.0, low, 2.0], [low, 1.0, 2.0]]
+    assert scores.tolist() == [[0.0, LOW, 2.0], [LOW, 1.0, 2.0]]
     hidden = [net.features(net.apart(net.preprocess(each[None]))[0]) for each in stacks]
     assert torch.equal(*hidden)
 
@@ -115,15 +116,14 @@ def test_pictures_are_learned_without_the_rows_of_their_mask(torso: Any) -> None
     frames[0, :, 40] = 0
     frames[0, :, 40, :4] = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 1]])
     algorithm = APPO()
-    prepared = algorithm.prepare(net, batch._replace(frames=frames), algorithm.start())
-    steps = prepared.select(torch.arange(2)).steps
+    steps = whole(algorithm, net, batch._replace(frames=frames)).steps
     assert steps.allowed.tolist() == [[False, True, True, False], [True, True, False, False]]
     acted, _ = algorithm.scores(net, net.preprocess(frames[:, 1:3]), None)
     assert (acted <= losses.FORBIDDEN).tolist() == [[False, False, True, True]]
 
 
-def test_v_trace_compares_policies_over_what_is_allowed() -> None:
-    """Logits 0, ln 3 and 9; the behaviour policy gave 1/4 to each action.
+def test_policies_are_compared_over_what_is_allowed() -> None:
+    """By V-trace: logits 0, ln 3 and 9; the behaviour policy gave 1/4 to each action.
 
     At first actions 0 and 1 are allowed, so that the policy gives 1/4 to action 0: a ratio of 1.
     Then 0 alone: the ratio is 4, and is cut to 1. Values are 0, so with lambda 1 the targets are
@@ -132,21 +132,14 @@ def test_v_trace_compares_policies_over_what_is_allowed() -> None:
     net = net_of("policy", {"policy": 3, "value": 1}, [0.0, log(3.0), 9.0])
     batch = batch_of([0, 0], [5.0, 2.0], [[1, 1, 0], [1, 0, 0], [1, 1, 1]])
     algorithm = APPO(advantage="vtrace", reward_clip="none", gamma=0.9, lam=1.0, normalise=False)
-    prepared = algorithm.prepare(net, batch, algorithm.start())
-    minibatch = prepared.select(torch.arange(2))
+    minibatch = whole(algorithm, net, batch)
     assert minibatch.steps.targets.tolist() == pytest.approx([6.8, 2.0])
     _, terms = algorithm.loss(net, minibatch, algorithm.start())
     # the mean of the entropies of 1/4, 3/4 and of one action alone; of the ratios 1 and 4
     assert terms["entropy"].item() == pytest.approx(0.562335 / 2, abs=1e-6)
     assert terms["ratio_mean"].item() == pytest.approx(2.5)
-
-
-def test_a3c_takes_the_entropy_over_what_is_allowed() -> None:
-    net = net_of("policy", {"policy": 3, "value": 1}, [0.0, log(3.0), 9.0])
-    batch = batch_of([0, 0], [0.0, 0.0], [[1, 1, 0], [1, 0, 0], [1, 1, 1]])
-    algorithm = A3C()
-    whole = algorithm.prepare(net, batch, algorithm.start())
-    _, terms = algorithm.loss(net, whole, algorithm.start())
+    # and A3C takes the entropy over what is allowed, too
+    _, terms = A3C().loss(net, whole(A3C(), net, batch), A3C().start())
     assert terms["entropy"].item() == pytest.approx(0.562335 / 2, abs=1e-6)
 
 
@@ -154,8 +147,8 @@ VALUES = [1.0, 5.0, 3.0]
 """Of the actions, always. The masks allow 1 and 3, then 1 and 5, then 5 and 3 as values."""
 
 
-def net_of_values(algorithm: DQN | IQN) -> Network:
-    if isinstance(algorithm, DQN):
+def net_of_values(algorithm: Any) -> Network:
+    if not isinstance(algorithm, IQN):
         return net_of("q", {"q": 3}, VALUES)
     net = make_net(SETTINGS, (1, 5), lambda width: algorithm.heads(3, width), masks=3)
     head: Any = net.heads["q"]
@@ -165,56 +158,43 @@ def net_of_values(algorithm: DQN | IQN) -> Network:
     return net
 
 
+Q: dict[str, Any] = {"gamma": 0.9, "reward_clip": "none"}
+STEP: dict[str, Any] = {"returns": "q_lambda", "lam": 0.0}
+
+
 @pytest.mark.parametrize(
     "algorithm",
     [
-        IQN(gamma=0.9, target_every=0, reward_clip="none", quantiles=4),
-        DQN(returns="q_lambda", lam=0.0, gamma=0.9, target_every=0, reward_clip="none"),
-        DQN(returns="q_lambda", lam=0.0, gamma=0.9, double=True, reward_clip="none"),
-        DQN(returns="n_step", gamma=0.9, target_every=0, reward_clip="none"),
-        DQN(returns="n_step", gamma=0.9, double=True, reward_clip="none"),
+        IQN(target_every=0, quantiles=4, **Q),
+        PQN(lam=0.0, **Q),
+        DQN(target_every=0, **STEP, **Q),
+        DQN(double=True, **STEP, **Q),
+        DQN(returns="n_step", target_every=0, **Q),
+        DQN(returns="n_step", double=True, **Q),
     ],
 )
-def test_q_learning_bootstraps_from_the_best_allowed_action(algorithm: DQN | IQN) -> None:
+def test_the_best_allowed_action_is_bootstrapped_from(algorithm: Any) -> None:
     """2 + 0.9 * 5 - 1 is the error of the first step; were the mask that before it, 3 were best."""
     net, state, random = net_of_values(algorithm), algorithm.start(), torch.Generator()
-    if algorithm.double:
+    if getattr(algorithm, "double", False):
         state |= {TARGET + name: p.detach() for name, p in net.named_parameters()}
     for masks, best in [(MASKS, 5.0), ([[1, 1, 1], [1, 0, 1]], 3.0)]:
-        prepared = algorithm.prepare(net, batch_of([0], [2.0], masks), state)
-        _, terms = algorithm.loss(net, prepared, state, random)
+        minibatch = whole(algorithm, net, batch_of([0], [2.0], masks), state)
+        _, terms = algorithm.loss(net, minibatch, state, random)
         assert terms["td_error"].item() == pytest.approx(2.0 + 0.9 * best - 1.0)
-
-
-def test_pqn_bootstraps_from_the_best_allowed_action() -> None:
-    net = net_of("q", {"q": 3}, VALUES)
-    algorithm = PQN(lam=0.0, gamma=0.9, reward_clip="none")
-    batch = batch_of([0, 1], [2.0, 0.0], [[1, 1, 1], [1, 0, 1], [1, 0, 0]])
-    steps = algorithm.prepare(net, batch, algorithm.start()).select(torch.arange(2)).steps
-    assert steps.targets.tolist() == pytest.approx([2.0 + 0.9 * 3.0, 0.9 * 1.0])
 
 
 def test_a_soft_value_is_that_of_the_allowed_actions() -> None:
     """Munchausen with temperature 1: ln(e^1 + e^3) after the step, and ln pi(a) of two actions."""
     net = net_of("q", {"q": 3}, VALUES)
-    algorithm = DQN(
-        returns="q_lambda",
-        lam=0.0,
-        gamma=0.9,
-        munchausen=0.5,
-        temperature=1.0,
-        target_every=0,
-        reward_clip="none",
-    )
+    algorithm = DQN(munchausen=0.5, temperature=1.0, target_every=0, **STEP, **Q)
     batch = batch_of([2], [0.0], [[1, 0, 1], [1, 0, 1]])
-    state = algorithm.start()
-    _, terms = algorithm.loss(net, algorithm.prepare(net, batch, state), state)
+    _, terms = algorithm.loss(net, whole(algorithm, net, batch), algorithm.start())
     soft = float(np.log(np.exp(1.0) + np.exp(3.0)))
     assert terms["td_error"].item() == pytest.approx(abs(0.5 * (3.0 - soft) + 0.9 * soft - 3.0))
 
 
 PLAYER = Player(0, 1, 4, 4)
-LOW = losses.FORBIDDEN
 EXPLORATIONS: dict[str, Exploration] = {
     "epsilon": epsilon_greedy(PLAYER, falling(1.0, 1.0, 1, 4), 1),
     "lasting": LastingEpsilonGreedy(PLAYER, falling(1.0, 1.0, 1, 4), 5),

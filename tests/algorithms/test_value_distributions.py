@@ -24,9 +24,11 @@ from helpers.stacking import stacks_of
 
 Array = np.ndarray[Any, Any]
 GAMES, LENGTH, ACTIONS, ATOMS = 3, 6, 3, 21
+FORMS = ("numbers", "histograms", "quantiles")
+HOW: dict[str, Any] = {"gamma": 0.9, "lam": 0.7, "atoms": ATOMS}
 ALGORITHMS: dict[str, Any] = {
-    "DQN": DQN(gamma=0.9, lam=0.7, returns="q_lambda", target_every=0, atoms=ATOMS),
-    "PQN": PQN(gamma=0.9, lam=0.7, minibatch=4, atoms=ATOMS),
+    "DQN": DQN(**HOW, returns="q_lambda", target_every=0, error="squared"),
+    "PQN": PQN(**HOW, minibatch=4),
 }
 
 
@@ -71,7 +73,7 @@ def mean(form: str, outputs: Array) -> float:
 
 
 def loss(form: str, outputs: Array, value: float) -> float:
-    """Return the loss of a distribution for a return."""
+    """Return the loss of a distribution, or half the square of a number's error, for a return."""
     if form == "quantiles":
         total = 0.0
         for i, quantile in enumerate(outputs):
@@ -79,6 +81,8 @@ def loss(form: str, outputs: Array, value: float) -> float:
             huber = error**2 / 2 if abs(error) <= 1 else abs(error) - 0.5
             total += abs((i + 0.5) / ATOMS - (error < 0)) * huber
         return total / ATOMS
+    if form == "numbers":
+        return float((value - outputs) ** 2 / 2)
     largest = outputs.max()
     normaliser = largest + math.log(np.exp(outputs - largest).sum())
     mass = np.array(histogram_of(value, ATOMS, 100.0))
@@ -94,7 +98,7 @@ def learned(algorithm: Any, net: Network, batch: Batch, state: Any) -> dict[str,
 
 
 @pytest.mark.parametrize("duelling", [False, True])
-@pytest.mark.parametrize("form", ["histograms", "quantiles"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_targets_and_loss_step_by_step(name: str, form: Any, duelling: bool) -> None:
     algorithm = replace(ALGORITHMS[name], values=form, duelling=duelling)
@@ -149,7 +153,7 @@ def test_discount_and_lambda_change_with_the_steps(name: str) -> None:
         assert found == pytest.approx(learned(there, net, batch, there.start()), rel=1e-6)
 
 
-@pytest.mark.parametrize("form", ["numbers", "histograms", "quantiles"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_actor_sees_the_means(name: str, form: Any) -> None:
     algorithm = replace(ALGORITHMS[name], values=form)
