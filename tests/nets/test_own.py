@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,16 @@ def torso(settings: NetworkSettings, frame_shape: tuple[int, int], planes: int) 
     return nn.Sequential(nn.Flatten(), nn.Linear(settings.stack * height * width, settings.width))
 
 
+def followed_by(make: Callable[[int], nn.Module]) -> Any:
+    """Return a function that makes the torso with a layer behind it."""
+    return lambda settings, *shape: nn.Sequential(torso(settings, *shape), make(settings.width))
+
+
+def with_policy(make: Callable[[int], Head]) -> Any:
+    """Return a function that puts another head in the place of the policy."""
+    return lambda own, width: own | {"policy": make(width)}
+
+
 def heads(own: dict[str, Head], width: int) -> dict[str, Head]:
     return own | {"policy": Scaled(width, 3)}
 
@@ -59,20 +70,11 @@ def settings(**functions: Any) -> NetworkSettings:
     return replace(BASE, **names)
 
 
-def with_statistics(settings: NetworkSettings, shape: tuple[int, int], planes: int) -> nn.Module:
-    return nn.Sequential(torso(settings, shape, planes), nn.BatchNorm1d(settings.width))
-
-
-def that_fails(settings: NetworkSettings, shape: tuple[int, int], planes: int) -> nn.Module:
-    return nn.Sequential(torso(settings, shape, planes), nn.Linear(3, settings.width))
-
-
-def with_dropout(settings: NetworkSettings, shape: tuple[int, int], planes: int) -> nn.Module:
-    return nn.Sequential(torso(settings, shape, planes), nn.Dropout(0.5))
+DROPOUT = followed_by(lambda _width: nn.Dropout(0.5))
 
 
 def test_who_plays_drops_nothing_out() -> None:
-    net = make_net(settings(own_torso=with_dropout))
+    net = make_net(settings(own_torso=DROPOUT))
     acting = net.for_acting(("policy",))
     stacks = net.preprocess(torch.full((4, 3, 10, 5), 200, dtype=torch.uint8))
     assert torch.equal(acting(stacks)["policy"], acting(stacks)["policy"])
@@ -80,7 +82,7 @@ def test_who_plays_drops_nothing_out() -> None:
 
 
 def test_reconstructions_drop_nothing_out() -> None:
-    net = make_net(replace(settings(own_torso=with_dropout), autoencoder="auxiliary"))
+    net = make_net(replace(settings(own_torso=DROPOUT), autoencoder="auxiliary"))
     stacks = torch.full((4, 3, 10, 5), 200, dtype=torch.uint8)
     first, again = (reconstruct(net, stacks)[1] for _ in range(2))
     np.testing.assert_array_equal(first, again)
@@ -104,43 +106,35 @@ def wide(settings: NetworkSettings, frame_shape: tuple[int, int], planes: int) -
     return torso(replace(settings, width=5), frame_shape, planes)
 
 
-def no_module(*_: Any) -> Any:
-    return 3
-
-
 def too_few(own: dict[str, Head], width: int) -> dict[str, Head]:
     return {"policy": own["policy"]}
 
 
-def without_start(own: dict[str, Head], width: int) -> dict[str, Head]:
-    class Drawn(Head):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(width, 3)
-            nn.init.constant_(self.layer.weight, 0.5)
+class Drawn(Head):
+    """A head without start."""
 
-        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.layer(hidden)
-            return found
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, 3)
+        nn.init.constant_(self.layer.weight, 0.5)
 
-    return own | {"policy": Drawn()}
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layer(hidden)
+        return found
 
 
 def test_a_head_without_start_keeps_the_weights_that_it_was_made_with() -> None:
-    weights = dict(make_net(settings(own_heads=without_start)).named_parameters())
+    weights = dict(make_net(settings(own_heads=with_policy(Drawn))).named_parameters())
     assert bool((weights["heads.policy.layer.weight"] == 0.5).all())
-
-
-def of_another_width(own: dict[str, Head], width: int) -> dict[str, Head]:
-    return own | {"policy": Linear(width + 1, 3)}
 
 
 class Viewed(nn.Module):
     """Flattens with view, which only fits the memory of the first call of torch's own."""
 
-    def __init__(self, stack: int, width: int) -> None:
+    def __init__(self, settings: NetworkSettings, *_: Any) -> None:
         super().__init__()
-        self.filters, self.dense = nn.Conv2d(stack, 4, 3), nn.Linear(4 * 8 * 3, width)
+        self.filters = nn.Conv2d(settings.stack, 4, 3)
+        self.dense = nn.Linear(4 * 8 * 3, settings.width)
 
     def forward(self, stacks: torch.Tensor) -> torch.Tensor:
         x = self.filters(stacks)
@@ -148,31 +142,23 @@ class Viewed(nn.Module):
         return found
 
 
-def viewed(settings: NetworkSettings, frame_shape: tuple[int, int], planes: int) -> nn.Module:
-    return Viewed(settings.stack, settings.width)
-
-
-def other_actions(own: dict[str, Head], width: int) -> dict[str, Head]:
-    return own | {"policy": Linear(width, 4)}
-
-
 @pytest.mark.parametrize(
-    ("functions", "said"),
+    ("part", "function", "said"),
     [
-        ({"own_torso": with_statistics}, "^--own-torso .*: keeps statistics while it learns"),
-        ({"own_torso": that_fails}, "^--own-torso .*: cannot take 2 stacks"),
-        ({"own_torso": viewed}, "^--own-torso .*: cannot take 2 stacks .*: view size is not"),
-        ({"own_torso": wide}, r"for 2 stacks of 3 frames \(10, 5\) is \[2, 5\], must be"),
-        ({"own_torso": no_module}, "returned int, no torch module"),
-        ({"own_heads": too_few}, r"returned \['policy'\], must be .* names \['policy', 'value'\]"),
-        ({"own_heads": no_module}, "returned int, must be a dictionary"),
-        ({"own_heads": of_another_width}, "'policy' cannot take 2 samples of 16: mat1 and mat2"),
-        ({"own_heads": other_actions}, r"output of 'policy' is \[2, 4\] for 2 samples, must"),
+        ("torso", followed_by(nn.BatchNorm1d), "keeps statistics while it learns"),
+        ("torso", followed_by(lambda width: nn.Linear(3, width)), "cannot take 2 stacks"),
+        ("torso", Viewed, "cannot take 2 stacks .*: view size is not"),
+        ("torso", wide, r"its output for 2 stacks of 3 frames \(10, 5\) is \[2, 5\], must be"),
+        ("torso", lambda *_: 3, "returned int, no torch module"),
+        ("heads", too_few, r"returned \['policy'\], must be .* names \['policy', 'value'\]"),
+        ("heads", lambda *_: 3, "returned int, must be a dictionary"),
+        ("heads", with_policy(lambda n: Linear(n + 1, 3)), "'policy' cannot take 2 .* of 16: mat1"),
+        ("heads", with_policy(lambda n: Linear(n, 4)), r"the output of 'policy' is \[2, 4\] for 2"),
     ],
 )
-def test_what_is_no_torso_or_heads_is_one_line(functions: dict[str, Any], said: str) -> None:
-    with pytest.raises(ColobusError, match=said) as error:
-        make_net(settings(**functions))
+def test_what_is_no_torso_or_heads_is_one_line(part: str, function: Any, said: str) -> None:
+    with pytest.raises(ColobusError, match=f"^--own-{part} .*: {said}") as error:
+        make_net(settings(**{f"own_{part}": function}))
     assert "\n" not in str(error.value)
 
 
