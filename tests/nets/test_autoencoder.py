@@ -20,13 +20,13 @@ Array = np.ndarray[Any, Any]
 
 FORMS = ("latent", "auxiliary", "predict")
 
-OWN = {
-    "off": [],
-    "latent": ["encoder.convolution", "auxiliary.convolution"],
-    "auxiliary": ["auxiliary.spread", "auxiliary.convolution"],
-    "predict": ["auxiliary.joint", "auxiliary.action", "auxiliary.latent", "auxiliary.outcome"],
+PLAIN = ["torso.hidden", "torso.norm", "heads.policy", "heads.value"]
+LAYERS = {
+    "off": PLAIN,
+    "latent": ["encoder.convolution", *PLAIN, "auxiliary.convolution"],
+    "auxiliary": [*PLAIN, "auxiliary.spread", "auxiliary.convolution"],
+    "predict": [*PLAIN, *(f"auxiliary.{of}" for of in ("joint", "action", "latent", "outcome"))],
 }
-"""Layers of each form."""
 
 
 def tiny(form: Any) -> NetworkSettings:
@@ -94,14 +94,10 @@ def test_the_auxiliary_form_is_the_slow_one() -> None:
     np.testing.assert_allclose(as_array(net.auxiliary(hidden)), want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", OWN)
+@pytest.mark.parametrize("form", LAYERS)
 def test_each_form_adds_its_layers_and_off_adds_none(form: str) -> None:
-    torso = ["torso.hidden", "torso.norm"]
-    heads = ["heads.policy", "heads.value"]
-    own = OWN[form]
-    want = [*own[:1], *torso, *heads, *own[1:]] if form == "latent" else [*torso, *heads, *own]
     names = [name.rpartition(".")[0] for name, _ in make_net(tiny(form)).named_parameters()]
-    assert list(dict.fromkeys(names)) == want
+    assert list(dict.fromkeys(names)) == LAYERS[form]
 
 
 @pytest.mark.parametrize("form", FORMS)

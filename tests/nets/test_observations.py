@@ -13,16 +13,11 @@ from colobus.nets.network import InputStatistics, Network, NetworkSettings
 from colobus.nets.observations import SHOWN, Observations, reconstruct, some_stacks
 from colobus.roles.replay.queue import as_batch
 from conftest import heads_of, make_net, random_trajectory
-from helpers.stacking import stack_at
+from helpers.stacking import stacks_of
 
 
 @pytest.mark.slow
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    depth=st.integers(1, 5),
-    length=st.integers(1, 7),
-    trajectories=st.integers(1, 3),
-)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 7), st.integers(1, 3))
 def test_every_observation_is_the_plain_stack_once_seen(
     seed: int, depth: int, length: int, trajectories: int
 ) -> None:
@@ -35,10 +30,8 @@ def test_every_observation_is_the_plain_stack_once_seen(
     batch = as_batch(sent)
     windows = Observations(net, batch.frames, batch.ages)
     assert windows.shape == (2 * trajectories, length + 1)
-    frames = np.concatenate([t.frames for t in sent])
-    ages = np.concatenate([t.ages for t in sent])
-    plain = np.stack([stack_at(frames, ages, t, depth) for t in range(length + 1)], axis=1)
-    want = net.preprocess(torch.from_numpy(plain)).flatten(0, 1)
+    plain = torch.cat([stacks_of(each, depth) for each in sent])
+    want = net.preprocess(plain).flatten(0, 1)
     index = torch.from_numpy(rng.permutation(len(want)))
     assert torch.equal(windows.pick(index), want[index])
     assert torch.equal(windows.pick(index), want[index])  # asking changes nothing
@@ -50,10 +43,7 @@ def test_in_blocks_a_network_gives_the_same_values_and_gradients() -> None:
     net = make_net(NetworkSettings(torso="dqn2013", width=16, stack=4), shape)
     assert net.block == 4
     batch = as_batch([random_trajectory(rng, games=3, length=6, stack=4, frame_shape=shape)])
-    plain = np.stack(
-        [stack_at(batch.frames.numpy(), batch.ages.numpy(), t, 4) for t in range(7)], axis=1
-    )
-    want = net.preprocess(torch.from_numpy(plain)).flatten(0, 1)
+    want = net.preprocess(stacks_of(batch, 4)).flatten(0, 1)
     found = Observations(net, batch.frames, batch.ages).pick(torch.arange(21))
     assert found.shape == (21, 4 * 16, 5, 6)
     channel, row, column = 2 * 16 + 3 * 4 + 1, 4, 5  # pixel (3, 1) of block (4, 5) of frame 2
@@ -85,7 +75,7 @@ def test_some_stacks_are_observations_of_the_batch_spread_over_it() -> None:
     frames, ages = torch.from_numpy(sent.frames), torch.from_numpy(sent.ages)
     found = some_stacks(frames, ages, 3).numpy()
     assert len(found) == SHOWN
-    every = np.stack([stack_at(sent.frames, sent.ages, t, 3) for t in range(41)], axis=1)
+    every = stacks_of(sent, 3).numpy()
     places = [
         tuple(map(int, np.argwhere((every == stack).all(axis=(2, 3, 4)))[0])) for stack in found
     ]
