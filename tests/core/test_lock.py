@@ -27,14 +27,6 @@ with locked(Path(sys.argv[1]), "it"):
 """
 
 
-def hold(folder: Path) -> subprocess.Popen[str]:
-    """Return a process that holds the lock."""
-    command = [sys.executable, "-c", HOLDER, str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
-
 
 def test_a_link_is_no_lock_and_what_it_leads_to_stays(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
@@ -46,7 +38,10 @@ def test_a_link_is_no_lock_and_what_it_leads_to_stays(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_a_second_holder_is_refused_with_the_number_of_the_first(tmp_path: Path) -> None:
-    process = hold(tmp_path)
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
     message = rf"^the run x is in use by process {process.pid} on \S+; wait until it has ended"
     with pytest.raises(ColobusError, match=message) as raised, locked(tmp_path, "the run x"):
         pytest.fail("it was held twice")

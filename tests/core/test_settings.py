@@ -164,11 +164,8 @@ def test_a_wait_ends_when_it_holds() -> None:
     assert changed.waited == [PIECE_SECONDS] * 3
 
 
-def test_gaps_between_looks_count_from_the_moment_that_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+def test_gaps_between_looks_count_from_the_moment_that_is_asked_for(now: list[float]) -> None:
+    now[0] = 0.0
     gaps = Gaps()
     for passed in (1.0, 0.5, 200.0, 1.0, 30.0, 4.9):
         now[0] += passed
@@ -182,9 +179,7 @@ def test_gaps_between_looks_count_from_the_moment_that_is_asked_for(
     assert timing.PIECE_SECONDS < 120  # the usual deadline
 
 
-def test_one_who_waits_in_pieces_loses_a_piece_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+def test_one_who_waits_in_pieces_loses_a_piece_by_a_pause(now: list[float]) -> None:
     patience = Patience(10.0)
     left = []
     for passed in (0.0, 1.0, 3600.0, 3.0, 2.0):
