@@ -18,6 +18,7 @@ from colobus.envs.atari import AtariGames
 from colobus.envs.frames import FrameStack
 from colobus.envs.make import make_games
 from helpers.players import raw_step, raw_vector
+from helpers.stacking import stack_at
 
 BREAKOUT = GameSettings(game="breakout")
 SEEDS = game_seeds(1, "test", 3)
@@ -183,6 +184,37 @@ def test_seeds_are_in_range_and_all_different() -> None:
     assert seeds.max() <= 2**31 - 2
     assert np.diff(np.sort(seeds)).min() > 100  # neither equal nor neighbours
     np.testing.assert_array_equal(game_seeds(1, "games", 8, 2), game_seeds(1, "games", 8, 2))
+
+
+DEPTH = 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [(BREAKOUT, 300), (GameSettings(game="pong", max_frames=18), 100)],
+    ids=["games lost", "games cut off"],
+)
+def test_stacks_are_those_of_the_emulator(settings: GameSettings, steps: int) -> None:
+    """The plain ones, which the stacks of actors and learners are compared with elsewhere."""
+    seeds = game_seeds(2, "stacks", 3)
+    games = AtariGames(replace(settings, fire_on_life_loss=False), seeds)
+    # the emulator shows a game that we cut off one step longer, in which we are idle
+    longer = replace(settings, max_frames=settings.max_frames + settings.frame_skip - 1)
+    ale = raw_vector(longer, 3, DEPTH)
+    frames = np.full((3, steps + DEPTH, 42, 42), 200, dtype=np.uint8)  # must never be seen
+    frames[:, DEPTH - 1] = games.reset()
+    ages = np.zeros((3, steps + 1), dtype=np.int64)
+    stacks = ale.reset(np.arange(3), seeds)[0]
+    rng = np.random.default_rng(0)
+    for t in range(steps):
+        np.testing.assert_array_equal(stack_at(frames, ages, t, DEPTH), stacks)
+        actions = rng.integers(games.actions, size=3)
+        step = games.step(actions)
+        frames[:, t + DEPTH] = step.frames
+        ages[:, t + 1] = np.where(step.over, 0, ages[:, t] + 1)
+        stacks = raw_step(ale, actions)[0]
+    assert (ages[:, 1:] == 0).sum() >= 3
 
 
 def frame(value: int) -> Bytes:

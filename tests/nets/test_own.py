@@ -16,15 +16,10 @@ import colobus
 from colobus.algorithms.iqn import IQN
 from colobus.core.errors import ColobusError
 from colobus.core.functions import name_of
-from colobus.core.seeding import game_seeds
-from colobus.envs.api import GameSettings
-from colobus.envs.atari import AtariGames
 from colobus.nets.config import NetworkSettings
 from colobus.nets.heads import ActionValues, Head, Linear, user_heads
 from colobus.nets.observations import reconstruct
 from conftest import make_net
-from helpers.players import raw_step, raw_vector
-from helpers.stacking import stack_at
 
 BASE = NetworkSettings(torso="tiny", width=16, stack=3)
 
@@ -181,34 +176,3 @@ def test_a_run_with_a_network_of_the_user_is_loaded_and_resumed(tmp_path: Path) 
     assert colobus.train(resume=run, steps=4_000, **quiet).steps >= 4_000
     with pytest.raises(ColobusError, match=r"^--torso dqn2013: has an effect only without --own"):
         colobus.preset("catch", own_torso=torso, torso="dqn2013")
-
-
-DEPTH = 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "steps"),
-    [(GameSettings(game="breakout"), 300), (GameSettings(game="pong", max_frames=18), 100)],
-    ids=["games lost", "games cut off"],
-)
-def test_stacks_are_those_of_the_emulator(settings: GameSettings, steps: int) -> None:
-    """The plain ones, which the stacks of actors and learners are compared with elsewhere."""
-    seeds = game_seeds(2, "stacks", 3)
-    games = AtariGames(replace(settings, fire_on_life_loss=False), seeds)
-    # the emulator shows a game that we cut off one step longer, in which we are idle
-    longer = replace(settings, max_frames=settings.max_frames + settings.frame_skip - 1)
-    ale = raw_vector(longer, 3, DEPTH)
-    frames = np.full((3, steps + DEPTH, 42, 42), 200, dtype=np.uint8)  # must never be seen
-    frames[:, DEPTH - 1] = games.reset()
-    ages = np.zeros((3, steps + 1), dtype=np.int64)
-    stacks = ale.reset(np.arange(3), seeds)[0]
-    rng = np.random.default_rng(0)
-    for t in range(steps):
-        np.testing.assert_array_equal(stack_at(frames, ages, t, DEPTH), stacks)
-        actions = rng.integers(games.actions, size=3)
-        step = games.step(actions)
-        frames[:, t + DEPTH] = step.frames
-        ages[:, t + 1] = np.where(step.over, 0, ages[:, t] + 1)
-        stacks = raw_step(ale, actions)[0]
-    assert (ages[:, 1:] == 0).sum() >= 3
