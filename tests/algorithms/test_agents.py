@@ -19,6 +19,7 @@ from colobus.nets.network import Network, NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
 from helpers.learning import QUIET, learn
+from helpers.outputs import whole
 from helpers.variants import with_network
 
 WIDTH, LENGTH = 16, 6
@@ -49,8 +50,7 @@ def test_every_row_is_played_and_learned_by_the_heads_of_its_agent(recurrent: st
     played = random_trajectory(rng, games=4, length=LENGTH, stack=1)
     state = np.zeros((4, 2 * WIDTH if recurrent == "lstm" else 0), dtype=np.float32)
     batch = as_batch([played._replace(state=state)])
-    samples: Any = algorithm.prepare(net, batch, algorithm.start())
-    minibatch = samples.select(torch.arange(samples.size))
+    minibatch = whole(algorithm, net, batch)
     with torch.no_grad():
         found = {k: out.view(4, LENGTH, -1) for k, out in net(minibatch.observations).items()}
         memory = net.initial_state(4)

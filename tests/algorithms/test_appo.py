@@ -13,11 +13,11 @@ from colobus.algorithms.api import COEFFICIENT_LIMITS, followed, linear
 from colobus.algorithms.appo import APPO, Steps
 from colobus.algorithms.batches import Minibatch
 from colobus.nets.network import NetworkSettings
-from colobus.ops import returns
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory, stand_in
 from helpers.gradients import Array, as_float32, differences, log_softmax
 from helpers.outputs import Given, assert_same_bits, numbers
+from helpers.returns import estimated
 from helpers.stacking import stacks_of
 
 M, A = 40, 4
@@ -151,16 +151,9 @@ def test_prepared_samples_hold_each_steps_own_fields(kind: Any) -> None:
     assert (~batch.mask & ~batch.truncated).any()  # FIRE after a lost life: both policies play it
     stacks = net.preprocess(stacks_of(batch, 3))
     with torch.no_grad():
-        outputs = net(stacks.flatten(0, 1))
-    values = outputs["value"].view(4, 7)
-    ends = (batch.terminated, batch.truncated)
-    if kind == "gae":
-        want = returns.gae(batch.rewards, values, *ends, 0.99, 0.9)
-    else:
-        log_policy = outputs["policy"].log_softmax(1).view(4, 7, 3)[:, :-1]
-        now = log_policy.gather(2, batch.actions.unsqueeze(2)).squeeze(2)
-        ratios = (now - batch.log_probs) * batch.mask
-        want = returns.vtrace(batch.rewards, values, *ends, ratios, 0.99, 0.9)
+        found = net(stacks.flatten(0, 1))
+    outputs = {"policy": found["policy"].view(4, 7, 3), "value": found["value"].view(4, 7)}
+    want = estimated(kind, batch, batch.rewards, outputs, 0.99, 0.9)
     for i in rng.permutation(24):
         n, t = divmod(int(i), 6)
         one = prepared.select(torch.tensor([i]))

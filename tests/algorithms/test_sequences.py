@@ -16,11 +16,12 @@ from colobus.core.types import Batch
 from colobus.envs.catch import CatchGames
 from colobus.nets.network import Network, NetworkSettings, Observed
 from colobus.nets.observations import Observations
-from colobus.ops import returns
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
+from helpers.outputs import whole
+from helpers.returns import estimated
 from helpers.servers import played
-from helpers.stacking import stack_at
+from helpers.stacking import stacks_of
 
 LENGTH, SEQUENCE, WIDTH = 12, 4, 16
 ALGORITHM = APPO(sequence=SEQUENCE, minibatch=3 * SEQUENCE)
@@ -43,15 +44,13 @@ def make_batch(stack: int = 1, seed: int = 0) -> Batch:
 @torch.no_grad()
 def by_steps(net: Network, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return logits and values of all observations, and the states before them, step by step."""
-    state: torch.Tensor | None = batch.state
+    state: Any = batch.state
+    stacks = net.preprocess(stacks_of(batch, net.stack))
     logits, values, states = [], [], []
     for t in range(LENGTH + 1):
-        begins = (batch.ages[:, t] == 0).unsqueeze(1)
-        assert state is not None
-        state = state.masked_fill(begins, 0.0)
+        state = state.masked_fill((batch.ages[:, t] == 0).unsqueeze(1), 0.0)
         states.append(state)
-        stacks = stack_at(batch.frames.numpy(), batch.ages.numpy(), t, net.stack)
-        hidden, state = net.step(net.preprocess(torch.from_numpy(stacks)), state)
+        hidden, state = net.step(stacks[:, t], state)
         outputs = net.outputs(hidden)
         logits.append(outputs["policy"])
         values.append(outputs["value"].squeeze(1))
@@ -101,15 +100,9 @@ def test_targets_come_from_the_values_of_the_whole_window(advantage: Any) -> Non
     algorithm = replace(ALGORITHM, advantage=advantage)
     net, batch = recurrent_net(), make_batch()
     logits, values, _ = by_steps(net, batch)
-    given = (batch.rewards.sign(), values, batch.terminated, batch.truncated)
-    now = logits[:, :-1].log_softmax(dim=2).gather(2, batch.actions.unsqueeze(2)).squeeze(2)
-    gamma, lam = algorithm.gamma, algorithm.lam
-    want = returns.gae(*given, gamma, lam)
-    if advantage == "vtrace":
-        ratios = (now - batch.log_probs) * batch.mask  # both policies play what is forced
-        want = returns.vtrace(*given, ratios, gamma, lam)
-    samples = algorithm.prepare(net, batch, algorithm.start())
-    steps = samples.select(torch.arange(samples.size)).steps
+    outputs, signs = {"policy": logits, "value": values}, batch.rewards.sign()
+    want = estimated(advantage, batch, signs, outputs, algorithm.gamma, algorithm.lam)
+    steps = whole(algorithm, net, batch).steps
     torch.testing.assert_close(steps.advantages, want.advantages.flatten(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(steps.targets, want.targets.flatten(), rtol=1e-4, atol=1e-4)
 
@@ -150,8 +143,7 @@ def test_the_probabilities_of_an_actor_are_those_of_the_learner() -> None:
 @torch.no_grad()
 def log_probs(net: Network, batch: Batch) -> torch.Tensor:
     """Return what the learner finds at the actions of a batch, in one minibatch: [N, T]."""
-    samples = ALGORITHM.prepare(net, batch, ALGORITHM.start())
-    minibatch = samples.select(torch.arange(samples.size))
+    minibatch = whole(ALGORITHM, net, batch)
     log_policy = net(minibatch.observations)["policy"].log_softmax(dim=1)
     chosen: torch.Tensor = log_policy.gather(1, minibatch.steps.actions.unsqueeze(1))
     return chosen.view(batch.actions.shape)

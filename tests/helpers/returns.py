@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from colobus.core.types import Trajectory
+from colobus.core.types import Batch, Trajectory
+from colobus.ops import returns
 from helpers.gradients import Array
 
 
@@ -58,3 +60,16 @@ def histogram_of(value: float, bins: int, most: float) -> list[float]:
         mean = sum(p * w for p, w in zip(around(middle), worth, strict=True))
         low, high = (middle, high) if mean < abs(value) else (low, middle)
     return around(math.copysign(low, value))
+
+
+def estimated(
+    advantage: str, batch: Batch, rewards: Any, outputs: dict[str, Any], gamma: float, lam: float
+) -> Any:
+    """Return GAE's or V-trace's targets for policy [N, T + 1, A] and value [N, T + 1] of a batch."""
+    given = (rewards, outputs["value"], batch.terminated, batch.truncated)
+    if advantage == "gae":
+        return returns.gae(*given, gamma, lam)
+    log_policy = outputs["policy"][:, :-1].log_softmax(dim=2)
+    now = log_policy.gather(2, batch.actions.unsqueeze(2)).squeeze(2)
+    ratios = (now - batch.log_probs) * batch.mask  # both policies play what is forced
+    return returns.vtrace(*given, ratios, gamma, lam)
