@@ -1,4 +1,4 @@
-"""Slow gradients, for losses that are compared with float64 functions of numpy."""
+"""Slow gradients and layers, for what is compared with float64 functions of numpy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from torch import nn
 
 Array = np.ndarray[Any, Any]
 
@@ -39,3 +41,28 @@ def differences(loss: Callable[[Array], float], at: Array) -> Array:
         down[i] -= 1e-6
         out[i] = (loss(up) - loss(down)) / 2e-6
     return out
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    array: Array = tensor.detach().double().numpy()
+    return array
+
+
+def with_biases(module: nn.Module) -> dict[str, tuple[Array, Array]]:
+    """Give layers biases other than 0; return the weight and the bias of each by name."""
+    layers = {}
+    with torch.no_grad():
+        for name, bias in module.named_parameters():
+            layer, _, kind = name.rpartition(".")
+            if kind == "bias":
+                bias.copy_(torch.linspace(-0.4, 0.5, bias.numel()))
+                layers[layer] = as_array(module.get_parameter(f"{layer}.weight")), as_array(bias)
+    return layers
+
+
+def convolved(x: Array, weight: Array, bias: Any = 0.0, pad: int = 0, stride: int = 1) -> Array:
+    """Return the output [M, F, H, W] of a convolution with so many zeros around its input."""
+    room = np.pad(x, [(0, 0), (0, 0), (pad, pad), (pad, pad)])
+    patches = sliding_window_view(room, weight.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
+    sums: Array = np.einsum("mcyxij,fcij->mfyx", patches, weight, optimize=True)
+    return sums + np.reshape(bias, (-1, 1, 1))

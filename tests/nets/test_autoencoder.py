@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.lib.stride_tricks import sliding_window_view
 
 from colobus.nets.autoencoder import Decoder, Prediction
-from colobus.nets.network import CODE, Network, NetworkSettings
+from colobus.nets.network import CODE, NetworkSettings
 from colobus.nets.observations import Observations
 from colobus.ops.flat import Layout
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-
-Array = np.ndarray[Any, Any]
+from helpers.gradients import Array, as_array, convolved, with_biases
 
 FORMS = ("latent", "auxiliary", "predict")
 
@@ -33,19 +31,6 @@ def tiny(form: Any) -> NetworkSettings:
     return NetworkSettings(torso="tiny", width=16, stack=3, autoencoder=form)
 
 
-def as_array(tensor: torch.Tensor) -> Array:
-    array: Array = tensor.detach().double().numpy()
-    return array
-
-
-def slow_convolution(x: Array, weight: Array, bias: Array) -> Array:
-    """8x8, stride 2, with 3 zeros around."""
-    padded = np.pad(x, [(0, 0), (0, 0), (3, 3), (3, 3)])
-    patches = sliding_window_view(padded, (8, 8), axis=(2, 3))[:, :, ::2, ::2]
-    sums: Array = np.einsum("mcyxij,fcij->mfyx", patches, weight, optimize=True)
-    return sums + bias[:, None, None]
-
-
 def slow_transposed(x: Array, weight: Array, bias: Array, side: tuple[int, int]) -> Array:
     """Each input pixel adds its 8x8 picture, 2 pixels further than the one before."""
     count, _, height, width = x.shape
@@ -57,41 +42,30 @@ def slow_transposed(x: Array, weight: Array, bias: Array, side: tuple[int, int])
     return large[:, :, 3 : 3 + side[0], 3 : 3 + side[1]] + bias[:, None, None]
 
 
-def with_biases(net: Network) -> dict[str, tuple[Array, Array]]:
-    """Give the network biases other than 0; return the weight and the bias of each layer."""
-    layers = {}
-    with torch.no_grad():
-        for name, bias in net.named_parameters():
-            layer, _, kind = name.rpartition(".")
-            if kind == "bias":
-                bias.copy_(torch.linspace(-0.4, 0.5, bias.numel()))
-                layers[layer] = as_array(net.get_parameter(f"{layer}.weight")), as_array(bias)
-    return layers
-
-
 @pytest.mark.parametrize("frame_shape", [(10, 5), (8, 12)])
 def test_the_latent_form_is_the_slow_one(frame_shape: tuple[int, int]) -> None:
     net = make_net(tiny("latent"), frame_shape)
     layers = with_biases(net)
     stacks = torch.randn(2, 3, *frame_shape, generator=torch.Generator().manual_seed(1))
-    latents = slow_convolution(as_array(stacks), *layers["encoder.convolution"]).clip(min=0.0)
+    encoder = layers["encoder.convolution"]
+    latents = convolved(as_array(stacks), *encoder, pad=3, stride=2).clip(min=0.0)
     assert latents.shape == (2, 4, frame_shape[0] // 2, frame_shape[1] // 2)
     code = net(stacks)[CODE]
     np.testing.assert_allclose(as_array(code), latents, rtol=1e-4, atol=1e-5)
     want = slow_transposed(latents, *layers["auxiliary.convolution"], frame_shape)
-    assert isinstance(net.auxiliary, Decoder)
-    np.testing.assert_allclose(as_array(net.auxiliary(code)), want, rtol=1e-4, atol=1e-5)
+    decoder: Any = net.auxiliary
+    np.testing.assert_allclose(as_array(decoder(code)), want, rtol=1e-4, atol=1e-5)
 
 
 def test_the_auxiliary_form_is_the_slow_one() -> None:
     net = make_net(tiny("auxiliary"), (10, 5))
+    decoder: Any = net.auxiliary
     layers = with_biases(net)
     hidden = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
     weight, bias = layers["auxiliary.spread"]
     maps = (as_array(hidden) @ weight.T + bias).clip(min=0.0).reshape(3, 5, 2, 2)
     want = slow_transposed(maps.transpose(0, 3, 1, 2), *layers["auxiliary.convolution"], (10, 5))
-    assert isinstance(net.auxiliary, Decoder)
-    np.testing.assert_allclose(as_array(net.auxiliary(hidden)), want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(as_array(decoder(hidden)), want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("form", LAYERS)

@@ -13,8 +13,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from colobus.nets.network import Network, NetworkSettings
 from colobus.nets.torsos import TORSOS, largest, smallest_side
 from conftest import make_net
+from helpers.gradients import Array, as_array, convolved, with_biases
 
-Array = np.ndarray[Any, Any]
 HEADS = {"policy": 4, "value": 1}
 PAPER = NetworkSettings(torso="ba3c", width=128, hidden="linear", layer_norm=False, pad_channels=16)
 COLOUR = replace(PAPER, width=24, stack=2)
@@ -27,16 +27,15 @@ def colour_net(settings: NetworkSettings, plane: tuple[int, int]) -> Network:
 
 def numpy_torso(net: Network, seen: Array, planes: int) -> Array:
     """Part by part in float64, with zero channels left out and each ReLU before its pooling."""
-    weights = {k: v.detach().double().numpy() for k, v in net.torso.named_parameters()}
+    weights = {name: as_array(value) for name, value in net.torso.named_parameters()}
     depth, height = seen.shape[1], seen.shape[2] // planes
     x = np.stack(
         [seen[:, k, p * height : (p + 1) * height] for k in range(depth) for p in range(planes)],
         axis=1,
     ).astype(np.float64)
-    for i, (kernel, pooled) in enumerate([(5, True), (5, True), (5, True), (3, False)]):
-        patches = sliding_window_view(x, (kernel, kernel), axis=(2, 3))
+    for i, pooled in enumerate([True, True, True, False]):
         weight = weights[f"convolutions.{i}.weight"][:, : x.shape[1]]
-        x = np.maximum(np.einsum("mcyxij,fcij->mfyx", patches, weight, optimize=True), 0.0)
+        x = np.maximum(convolved(x, weight), 0.0)
         if pooled:
             m, c, h, w = (n // d * d for n, d in zip(x.shape, (1, 1, 2, 2), strict=True))
             x = x[:, :, :h, :w].reshape(m, c, h // 2, 2, w // 2, 2).max(axis=(3, 5))
@@ -153,13 +152,6 @@ def test_passes_with_and_without_gradients_are_equal() -> None:
     assert torch.equal(quick, slow)
 
 
-def numpy_convolution(x: Array, weight: Array, bias: Array) -> Array:
-    """3x3, with a border of zeros, so that the size stays."""
-    patches = sliding_window_view(np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), axis=(2, 3))
-    sums: Array = np.einsum("mcyxij,fcij->mfyx", patches, weight, optimize=True)
-    return sums + bias[:, None, None]
-
-
 def numpy_pooling(x: Array) -> Array:
     """Maximum of 3x3 around every second pixel, beginning with the first."""
     room = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=-np.inf)
@@ -172,24 +164,20 @@ def numpy_pooling(x: Array) -> Array:
 def test_resnet_is_the_plain_numpy_form(side: int) -> None:
     settings = NetworkSettings(torso="resnet", width=24, stack=2, layer_norm=False)
     net = make_net(settings, (side, side), HEADS)
-    with torch.no_grad():
-        for name, parameter in net.torso.named_parameters():
-            if name.endswith("bias"):
-                parameter.copy_(torch.linspace(-0.3, 0.3, parameter.numel()))
-    weights = {k: v.detach().double().numpy() for k, v in net.torso.named_parameters()}
+    layers = with_biases(net.torso)
     stacks = torch.randn(3, 2, side, side, generator=torch.Generator().manual_seed(4))
     x = stacks.double().numpy()
     for section in range(3):
 
         def layer(number: int, x: Array, section: int = section) -> Array:
-            name = f"residual.sections.{section}.{number}"
-            return numpy_convolution(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+            return convolved(x, *layers[f"residual.sections.{section}.{number}"], pad=1)
 
         x = numpy_pooling(layer(0, x))
         for one in (1, 3):
             x = x + layer(one + 1, np.maximum(layer(one, np.maximum(x, 0.0)), 0.0))
     flat = np.maximum(x, 0.0).reshape(3, -1)
-    want = np.maximum(flat @ weights["hidden.weight"].T + weights["hidden.bias"], 0.0)
+    weight, bias = layers["hidden"]
+    want = np.maximum(flat @ weight.T + bias, 0.0)
     assert np.abs(want).mean() > 0.1
     np.testing.assert_allclose(net.features(stacks).detach(), want, rtol=1e-3, atol=1e-3)
 
