@@ -2,56 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 from colobus.core.types import Bytes, Ints
 from colobus.envs.api import GameSettings
 from colobus.envs.catch import COLUMNS, LIT, OTHERS, OWN, ROWS, CatchGames, CatchPairGames
 from colobus.envs.make import agents, make_games
 
-
-def ball(frame: Bytes) -> tuple[int, int]:
-    """Return row and column of the ball, which is above the paddle's row."""
-    row, column = np.argwhere(frame[:-1])[0]
-    return int(row), int(column)
+BOARDS = 16
 
 
-def paddle(frame: Bytes) -> int:
-    return int(np.flatnonzero(frame[-1])[0])
+def own_at(frame: Bytes, row: int) -> int:
+    return int(np.flatnonzero(frame[row] == OWN)[0])
 
 
-def test_a_game_by_the_rules() -> None:
-    games = CatchGames(np.arange(1, 17))
+def drawn(row: int, balls: list[int], paddles: list[int], player: int, players: int) -> Bytes:
+    """Return what a player sees of its board: its own ball and paddle are in front."""
+    frame = np.zeros((ROWS, COLUMNS), dtype=np.uint8)
+    first = player // players * players
+    for other in sorted(range(first, first + players), key=lambda one: one == player):
+        frame[row, balls[other]] = OWN if other == player else OTHERS
+        frame[ROWS - 1, paddles[other]] = OWN if other == player else OTHERS
+    return frame
+
+
+@pytest.mark.parametrize(("kind", "players"), [(CatchGames, 1), (CatchPairGames, 2)])
+def test_games_by_the_rules(kind: Any, players: int) -> None:
+    """Board by board in plain Python, over three games."""
+    games, count = kind(np.arange(1, BOARDS + 1)), players * BOARDS
     frames = games.reset()
-    assert frames.shape == (16, ROWS, COLUMNS) == (16, 10, 5)
-    assert frames.dtype == np.uint8
-    assert set(np.unique(frames)) == {0, 255}
-    assert ((frames > 0).sum(axis=(1, 2)) == 2).all()
+    assert games.count == count
+    assert (frames.shape, frames.dtype) == ((count, 10, 5), np.uint8)
     rng = np.random.default_rng(0)
-    start = frames
-    scores = np.zeros(16)
-    for t in range(1, ROWS):
-        actions: Ints = rng.integers(3, size=16)
-        step = games.step(actions)
-        wanted = [np.clip(paddle(f) + a - 1, 0, 4) for f, a in zip(frames, actions, strict=True)]
-        assert step.rewards.dtype == np.float32
-        assert not step.truncated.any()
-        assert not step.forced.any()
-        np.testing.assert_array_equal(step.over, step.terminated)
-        assert step.over.all() == step.over.any() == (t == ROWS - 1)
-        for b in range(16):
-            column = ball(start[b])[1]
-            if t < ROWS - 1:
-                assert ball(step.frames[b]) == (t, column)
-                assert paddle(step.frames[b]) == wanted[b]
-                assert step.rewards[b] == 0
-            else:
-                assert step.rewards[b] == (1.0 if wanted[b] == column else -1.0)
-                assert ball(step.frames[b])[0] == 0  # the next game has begun
-                assert paddle(step.frames[b]) == 2
-        scores += step.rewards
-        frames = step.frames
-    assert set(scores) == {-1.0, 1.0}
+    rewards = set()
+    for _ in range(3):
+        balls, paddles = [own_at(frame, 0) for frame in frames], [2] * count
+        for row in range(ROWS - 1):
+            wanted = [drawn(row, balls, paddles, player, players) for player in range(count)]
+            np.testing.assert_array_equal(frames, wanted)
+            actions: Ints = rng.integers(3, size=count)
+            step = games.step(actions)
+            frames = step.frames
+            moved = [paddle + int(a) - 1 for paddle, a in zip(paddles, actions, strict=True)]
+            paddles = [min(max(place, 0), COLUMNS - 1) for place in moved]
+            for first in range(0, count, players):
+                board = range(first, first + players)
+                caught = [1 if balls[p] == paddles[p] else -1 for p in board]
+                want = sum(caught) / players if row == ROWS - 2 else 0.0
+                assert step.rewards[first : first + players].tolist() == [want] * players
+            rewards |= set(step.rewards.tolist())
+            assert step.rewards.dtype == np.float32
+            assert step.over.tolist() == [row == ROWS - 2] * count
+            np.testing.assert_array_equal(step.terminated, step.over)
+            assert not step.truncated.any()
+            assert not step.forced.any()
+    assert rewards == {-1.0, 0.0, 1.0}
 
 
 def test_balls_fall_anywhere() -> None:
@@ -59,7 +67,7 @@ def test_balls_fall_anywhere() -> None:
     columns = []
     frames = games.reset()
     for _ in range(20):
-        columns += [ball(frame)[1] for frame in frames]
+        columns += [own_at(frame, 0) for frame in frames]
         for _ in range(ROWS - 1):
             frames = games.step(np.ones(64, dtype=np.int64)).frames
     counts = np.bincount(columns, minlength=5)
@@ -86,55 +94,6 @@ def test_the_dark_catch_shows_the_ball_three_times_and_then_lets_the_paddle_move
         frames, lit = step.frames, other.frames
     assert LIT == 3
     assert set(scores) == {-1.0, 1.0}
-
-
-BOARDS = 16
-
-
-def test_a_game_of_two_by_the_rules() -> None:
-    """Board by board in plain Python, over three games."""
-    games = CatchPairGames(np.arange(1, BOARDS + 1))
-    frames = games.reset()
-    assert games.count == 2 * BOARDS
-    rng = np.random.default_rng(0)
-    rewards = set()
-    for _ in range(3):
-        balls = [[own_at(frames[2 * b + p], 0) for p in (0, 1)] for b in range(BOARDS)]
-        paddles = [[2, 2] for _ in range(BOARDS)]
-        for row in range(ROWS - 1):
-            for b in range(BOARDS):
-                for p in (0, 1):
-                    wanted = drawn(row, balls[b], paddles[b], p)
-                    np.testing.assert_array_equal(frames[2 * b + p], wanted)
-            actions: Ints = rng.integers(3, size=2 * BOARDS)
-            step = games.step(actions)
-            frames = step.frames
-            for b in range(BOARDS):
-                for p in (0, 1):
-                    moved = paddles[b][p] + int(actions[2 * b + p]) - 1
-                    paddles[b][p] = min(max(moved, 0), COLUMNS - 1)
-                caught = [1 if balls[b][p] == paddles[b][p] else -1 for p in (0, 1)]
-                want = sum(caught) / 2 if row == ROWS - 2 else 0.0
-                assert step.rewards[2 * b : 2 * b + 2].tolist() == [want, want]
-            rewards |= set(step.rewards.tolist())
-            assert step.over.tolist() == [row == ROWS - 2] * 2 * BOARDS
-            np.testing.assert_array_equal(step.terminated, step.over)
-            assert not step.truncated.any()
-            assert not step.forced.any()
-    assert rewards == {-1.0, 0.0, 1.0}
-
-
-def own_at(frame: np.ndarray, row: int) -> int:
-    return int(np.flatnonzero(frame[row] == OWN)[0])
-
-
-def drawn(row: int, balls: list[int], paddles: list[int], agent: int) -> np.ndarray:
-    frame = np.zeros((ROWS, COLUMNS), dtype=np.uint8)
-    frame[row, balls[1 - agent]] = OTHERS
-    frame[ROWS - 1, paddles[1 - agent]] = OTHERS
-    frame[row, balls[agent]] = OWN
-    frame[ROWS - 1, paddles[agent]] = OWN
-    return frame
 
 
 def test_a_vector_has_a_row_for_each_agent_of_each_game() -> None:
