@@ -182,22 +182,22 @@ def test_a_huge_ratio_gives_a_finite_loss_and_gradient(advantage: float) -> None
 
 
 @pytest.mark.parametrize(
-    ("kl", "factor"), [(0.01, 1.1), (0.045, 1 / 1.1), (0.021, 1.0), (0.027, 1.0), (0.019, 1.0)]
+    ("kl", "times", "rate"),
+    [
+        (0.01, 1, 1.1e-3),
+        (0.045, 1, 1e-3 / 1.1),
+        *((kl, 1, 1e-3) for kl in (0.019, 0.021, 0.027)),
+        (0.0, 40, 2e-3),  # the limits
+        (10.0, 40, 5e-4),
+    ],
 )
-def test_the_learning_rate_follows_the_kl_divergence(kl: float, factor: float) -> None:
-    algorithm = APPO(kl=0.024, kl_slack=1.3, kl_adjust=1.1, lr=1e-3)
+def test_the_learning_rate_follows_the_kl_divergence(kl: float, times: int, rate: float) -> None:
+    how: dict[str, Any] = {"kl": 0.024, "kl_slack": 1.3, "kl_adjust": 1.1}
+    algorithm = APPO(lr=1e-3, lr_min=5e-4, lr_max=2e-3, **how)
     algorithm_state = algorithm.start()
-    algorithm.after(algorithm_state, {"kl": kl}, steps=0)
-    assert float(algorithm_state["learning_rate"]) == pytest.approx(1e-3 * factor)
-
-
-def test_the_learning_rate_stays_within_its_limits() -> None:
-    algorithm = APPO(lr=1e-3, lr_min=5e-4, lr_max=2e-3)
-    algorithm_state = algorithm.start()
-    for kl, limit in [(0.0, 2e-3), (10.0, 5e-4)]:
-        for _ in range(40):
-            algorithm.after(algorithm_state, {"kl": kl}, steps=0)
-        assert float(algorithm_state["learning_rate"]) == limit
+    for _ in range(times):
+        algorithm.after(algorithm_state, {"kl": kl}, steps=0)
+    assert float(algorithm_state["learning_rate"]) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize(

@@ -5,57 +5,50 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from colobus.experiment.presets import PRESETS
 from colobus.roles.tracker import StopRule
 from colobus.training.run import train
-from conftest import tuned
+from conftest import reshaped, tuned
 from helpers import ray_runs
 from helpers.learning import QUIET, learn, learn_in_turns
+from helpers.variants import with_network
 
 pytestmark = pytest.mark.slow
 
 CATCH = PRESETS["gorila-catch"]
-CENTRED = replace(CATCH.shape, workers=0, asynchronous=False, actors=2)
-APART = replace(CATCH.shape, workers=0, learners=2, actors=2, replays=2)
+CENTRED = reshaped(CATCH, workers=0, asynchronous=False, actors=2)
 PRIORITIZED = replace(CATCH.replay, prioritized=True)
+FEW = replace(CATCH.replay, windows=16, samples_per_insert=0.5)
 LAMBDA = tuned(CATCH, returns="q_lambda", target_every=0)
 BOTH = tuned(CATCH, double=True, duelling=True, explore="ladder")
-FEW = replace(CATCH.replay, windows=16, samples_per_insert=0.5)
-WAYS: dict[str, dict[str, Any]] = {
-    "one learner, prioritized": {"shape": CENTRED, "replay": PRIORITIZED, "algorithm": BOTH},
-    "one learner, lambda, predict": {
-        "shape": CENTRED,
-        "replay": FEW,
-        "algorithm": LAMBDA,
-        "network": replace(CATCH.network, autoencoder="predict"),
-    },
-    "outliers dropped": {"shape": CENTRED, "algorithm": tuned(CATCH, outlier=2.0)},
+PREDICTS = with_network(CENTRED, autoencoder="predict")
+WAYS = {
+    "one learner, prioritized": replace(CENTRED, replay=PRIORITIZED, algorithm=BOTH),
+    "one learner, lambda, predict": replace(PREDICTS, replay=FEW, algorithm=LAMBDA),
+    "outliers dropped": replace(CENTRED, algorithm=tuned(CATCH, outlier=2.0)),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_catch_is_learned(tmp_path: Path, way: str) -> None:
-    experiment = replace(CATCH, deterministic="outlier" not in way, **WAYS[way])
-    learn(experiment, tmp_path / "run")
+    learn(replace(WAYS[way], deterministic="outlier" not in way), tmp_path / "run")
 
 
-SEVERAL: dict[str, dict[str, Any]] = {
-    "asynchronous workers": {},
-    "synchronous workers, prioritized": {
-        "shape": replace(CATCH.shape, asynchronous=False),
-        "replay": PRIORITIZED,
-    },
-    "shared replays": {"shape": APART},
+SEVERAL = {
+    "asynchronous workers": CATCH,
+    "synchronous workers, prioritized": replace(
+        reshaped(CATCH, asynchronous=False), replay=PRIORITIZED
+    ),
+    "shared replays": reshaped(CATCH, workers=0, learners=2, actors=2, replays=2),
 }
 
 
 @pytest.mark.parametrize("way", SEVERAL)
 def test_catch_is_learned_by_several(way: str) -> None:
-    status = learn_in_turns(replace(CATCH, **SEVERAL[way]))
+    status = learn_in_turns(SEVERAL[way])
     assert status.workers is not None
     assert status.workers.all == 2
 
@@ -70,11 +63,9 @@ def test_catch_is_learned_on_ray(tmp_path: Path) -> None:
 
 
 def test_real_pong_is_played_and_learned_from_for_a_moment(tmp_path: Path) -> None:
-    experiment = PRESETS["apex-pong"]
+    experiment = reshaped(PRESETS["apex-pong"], random_steps=512)
     memory = replace(experiment.replay, capacity=4_000, minimum=1_000, samples_per_insert=0.5)
-    shape = replace(experiment.shape, random_steps=512)
-    stop = StopRule(steps=5_000)
-    experiment = replace(experiment, replay=memory, shape=shape, stop=stop, tracker=QUIET)
+    experiment = replace(experiment, replay=memory, stop=StopRule(steps=5_000), tracker=QUIET)
     status = train(experiment, tmp_path / "run", log=lambda _: None).status
     assert status.steps >= 5_000
     assert status.version >= 10  # 0.5 windows for each of 3,488 steps, 128 a batch

@@ -14,27 +14,25 @@ from colobus.experiment.presets import PRESETS
 from colobus.ops.optimizers import OptimizerSettings
 from conftest import tuned
 from helpers.learning import learn, learn_in_turns
+from helpers.variants import with_network
 
 pytestmark = pytest.mark.slow
 
 CATCH = PRESETS["catch"]
-WAYS: dict[str, dict[str, Any]] = {
-    "deterministic, rmsprop, three servers": {
-        "deterministic": True,
-        "shape": replace(CATCH.shape, servers=3),
-        "optimizer": OptimizerSettings(optimizer="rmsprop", decay=0.95),
-        "algorithm": tuned(CATCH, lr=5e-4, lr_max=1e-3),
-    },
-    "deterministic, bfloat16": {
-        "deterministic": True,
-        "network": replace(CATCH.network, precision="bfloat16"),
-    },
+WAYS = {
+    "rmsprop, three servers": replace(
+        CATCH,
+        shape=replace(CATCH.shape, servers=3),
+        optimizer=OptimizerSettings(optimizer="rmsprop", decay=0.95),
+        algorithm=tuned(CATCH, lr=5e-4, lr_max=1e-3),
+    ),
+    "bfloat16": with_network(CATCH, precision="bfloat16"),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_catch_is_learned(tmp_path: Path, way: str) -> None:
-    learn(replace(CATCH, **WAYS[way]), tmp_path / "run", log=pytest.fail)
+    learn(replace(WAYS[way], deterministic=True), tmp_path / "run", log=pytest.fail)
 
 
 WORKERS = PRESETS["dba3c-catch"]
@@ -70,14 +68,15 @@ def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
         assert status.workers.updates / workers == pytest.approx(status.version, abs=1)
 
 
-@pytest.mark.parametrize("name", ["impala-catch", "appo-catch", "impact-catch"])
-def test_the_preset_learns_catch(tmp_path: Path, name: str) -> None:
-    learn(replace(PRESETS[name], deterministic=True), tmp_path / "run")
-
-
-def test_a_memory_learns_the_dark_catch(tmp_path: Path) -> None:
-    """Without one the mean is at most -0.6."""
-    learn(replace(PRESETS["catch-dark"], deterministic=True), tmp_path / "run", steps=10**9)
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        *((f"{name}-catch", 150_000) for name in ("impala", "appo", "impact")),
+        ("catch-dark", 10**9),  # without a memory the mean is at most -0.6
+    ],
+)
+def test_the_preset_learns_catch(tmp_path: Path, name: str, steps: int) -> None:
+    learn(replace(PRESETS[name], deterministic=True), tmp_path / "run", steps=steps)
 
 
 @pytest.mark.parametrize(
