@@ -19,6 +19,7 @@ from colobus.nets.network import Network
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
 from helpers.learning import learn
+from helpers.outputs import whole
 
 A, GAMES, GAMMA = 3, 5, 0.9
 ALGORITHM = IQN(
@@ -55,9 +56,8 @@ def made(algorithm: IQN, seed: int) -> tuple[Network, Network, Batch]:
     """Return the current and the target network, and windows of random play."""
     heads = partial(algorithm.heads, A)
     nets = [make_net(heads=heads, seed=seed + i) for i in range(2)]
-    sent = random_trajectory(
-        np.random.default_rng(seed), games=GAMES, length=algorithm.n, actions=A
-    )
+    rng = np.random.default_rng(seed)
+    sent = random_trajectory(rng, games=GAMES, length=algorithm.n, actions=A)
     return nets[0], nets[1], as_batch([sent])
 
 
@@ -72,10 +72,9 @@ def test_loss_gradient_and_priorities_step_by_step(double: bool, target: bool) -
         algorithm_state |= {f"target/{name}": value for name, value in frozen.named_parameters()}
     else:
         frozen = net
-    prepared: Any = algorithm.prepare(net, batch, algorithm_state)
-    index = torch.arange(prepared.size)
+    prepared = whole(algorithm, net, batch, algorithm_state)
     draws = torch.Generator().manual_seed(6)
-    total, terms = algorithm.loss(net, prepared.select(index), algorithm_state, draws)
+    total, terms = algorithm.loss(net, prepared, algorithm_state, draws)
     torch.autograd.backward(total)
     found = {k: v.grad.clone() for k, v in net.named_parameters() if v.grad is not None}
     again = torch.Generator().manual_seed(6)
@@ -120,10 +119,9 @@ def test_a_step_that_was_truncated_has_no_loss_whatever_it_holds() -> None:
     net, _, batch = made(algorithm, seed=5)
     batch.mask[:, 0] = torch.arange(GAMES) > 0
     batch.rewards[0] = torch.inf
-    prepared = algorithm.prepare(net, batch, algorithm.start())
+    prepared = whole(algorithm, net, batch)
     total, _ = algorithm.loss(net, prepared, algorithm.start(), torch.Generator())
     assert total.isfinite()
-    assert prepared.priorities is not None
     assert prepared.priorities[0] == 0.0
 
 
