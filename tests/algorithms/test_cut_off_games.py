@@ -195,9 +195,7 @@ def test_every_step_has_the_target_by_hand(make: MakeEnv, length: int) -> None:
     ],
     ids=["n-step", "IQN", "Q(lambda)"],
 )
-def test_windows_of_replay_have_the_errors_by_hand(
-    make: MakeEnv, sampling: Any, algorithm: Any
-) -> None:
+def test_windows_have_the_errors_by_hand(make: MakeEnv, sampling: Any, algorithm: Any) -> None:
     sent, _ = sent_in(make, 8, ON_POLICY)
     length, first_only = algorithm.window(5), algorithm.learned(5) == 1
     shape = BufferShape(1000, len(SEEDS), 64, length, 1, (1, 1), "float32", first_only)

@@ -62,9 +62,7 @@ def test_one_that_says_nothing_of_its_parameters_is_taken_as_it_is(tmp_path: Pat
     assert read_checkpoint(write_checkpoint(tmp_path, old)).version == Version(0, 1)
 
 
-def test_one_whose_json_cannot_be_written_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, data: bytes) -> None:
         if path.suffix == ".json":
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -184,9 +182,7 @@ def test_those_of_other_runs_and_later_formats_are_left_alone(tmp_path: Path) ->
     assert stems(tmp_path) == ["1", "2", "5"]
 
 
-def test_what_is_known_to_be_complete_is_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_complete_ones_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sound: set[str] = set()
     for number in range(1, 5):
         just = write(tmp_path, number)
@@ -197,9 +193,7 @@ def test_what_is_known_to_be_complete_is_not_read_again(
     assert len(sound) == 2
 
 
-def test_a_kill_at_any_moment_leaves_a_complete_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_leaves_a_complete_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call to the system of writing one and forgetting the others fails once, for good."""
 
     class Killed(BaseException):

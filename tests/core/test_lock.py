@@ -56,9 +56,7 @@ def test_a_second_holder_is_refused_with_the_number_of_the_first(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_was_deleted_under_a_waiting_process_is_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_gone_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, first = fcntl.flock, [True]
 
     def flock(descriptor: int, operation: int) -> None:
@@ -140,9 +138,7 @@ def test_two_that_write_the_same_file_do_not_meet(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_cannot_be_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -22,9 +22,7 @@ def executable(path: Path) -> Path:
     return path
 
 
-def test_a_program_that_the_shell_finds_is_called_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_shell_finds_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = executable(tmp_path / "bin" / "colobus")
     monkeypatch.setenv("PATH", str(own.parent))
     monkeypatch.setattr(sys, "argv", [str(own), "train", "pong"])
@@ -58,9 +56,7 @@ def test_as_a_module_it_is_called_like_that() -> None:
     assert again == [Path(sys.executable).name, "-m", "colobus", "games", "--help"]
 
 
-def test_from_python_it_is_the_one_beside_the_interpreter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_python_it_is_the_one_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = executable(tmp_path / "venv" / "bin" / "colobus")
     monkeypatch.setattr(sys, "argv", ["my_script.py"])
     monkeypatch.setattr(sys, "executable", str(own.with_name("python")))

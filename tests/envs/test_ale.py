@@ -97,9 +97,7 @@ def test_a_frame_shrunk_by_maximum_keeps_the_brightest_of_four_pixels(colour: bo
 @pytest.mark.parametrize("fire", [True, False])
 @pytest.mark.parametrize("noop_max", [0, 1, 30])
 @pytest.mark.parametrize("game", ["pong", "ms_pacman"])
-def test_first_frames_are_those_of_the_vector_environment(
-    game: str, noop_max: int, fire: bool
-) -> None:
+def test_first_frames_are_those_of_the_vector(game: str, noop_max: int, fire: bool) -> None:
     """The number of no-ops is drawn from the seed as ale-py draws it, game after game."""
     settings = GameSettings(game=game, noop_max=noop_max, max_frames=4, fire_at_reset=fire)
     seeds = game_seeds(1, "first frames", 3)

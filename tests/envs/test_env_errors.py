@@ -353,9 +353,7 @@ def test_errors_in_the_random_games_are_retried(monkeypatch: pytest.MonkeyPatch)
     assert 6 <= len(lines) <= 11  # of two actors, of which the second ends with the first
 
 
-def test_an_interrupt_ends_the_random_games_with_their_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_ends_random_games_with_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, released, calls = threading.Event(), threading.Event(), list[int]()
 
     class Stop(threading.Event):

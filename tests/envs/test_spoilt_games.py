@@ -78,9 +78,7 @@ def test_another_action_or_order_does_not_pass(saved: State) -> None:
 
 
 @pytest.mark.processes
-def test_a_helper_tells_what_it_cannot_take(
-    saved: State, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_helper_says_what_it_cannot_take(saved: State, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ColobusError, match=r"^steps is missing or no array of whole numbers$"):
         ReplayProcess(PONG, saved | {"steps": 3})
     with pytest.raises(ColobusError, match="error"):  # of OpenCV
