@@ -236,9 +236,8 @@ def test_dqn_predicts_from_steps_spread_over_all_windows() -> None:
     assert (both - without).item() == pytest.approx(2.0 * want, rel=1e-3)
     own, _ = auxiliary.window_loss(net, codes_of(net, batch), batch)
     assert gradient(net, own).abs().max() > 1e-4
-    torch.testing.assert_close(
-        gradient(net, both), gradient(net, without) + gradient(net, own), rtol=1e-3, atol=1e-6
-    )
+    parts = gradient(net, without) + gradient(net, own)
+    torch.testing.assert_close(gradient(net, both), parts, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.slow

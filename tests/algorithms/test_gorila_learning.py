@@ -39,9 +39,7 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
 
 SEVERAL = {
     "asynchronous workers": CATCH,
-    "synchronous workers, prioritized": replace(
-        reshaped(CATCH, asynchronous=False), replay=PRIORITIZED
-    ),
+    "synchronous, prioritized": replace(reshaped(CATCH, asynchronous=False), replay=PRIORITIZED),
     "shared replays": reshaped(CATCH, workers=0, learners=2, actors=2, replays=2),
 }
 

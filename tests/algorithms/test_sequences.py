@@ -25,6 +25,7 @@ from helpers.stacking import stacks_of
 
 LENGTH, SEQUENCE, WIDTH = 12, 4, 16
 ALGORITHM = APPO(sequence=SEQUENCE, minibatch=3 * SEQUENCE)
+TIGHT: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def recurrent_net(stack: int = 1) -> Network:
@@ -65,12 +66,11 @@ def test_a_batch_is_evaluated_as_step_by_step(stack: int, size: int) -> None:
     found = evaluate(net, observations, batch, size, SEQUENCE)
     logits, values, states = by_steps(net, batch)
     assert found.states is not None
-    tight: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
-    torch.testing.assert_close(found.outputs["policy"], logits.flatten(0, 1), **tight)
-    torch.testing.assert_close(found.outputs["value"].squeeze(1), values.flatten(), **tight)
+    torch.testing.assert_close(found.outputs["policy"], logits.flatten(0, 1), **TIGHT)
+    torch.testing.assert_close(found.outputs["value"].squeeze(1), values.flatten(), **TIGHT)
     want = states[:, :-1:SEQUENCE].flatten(0, 1)
     begins = (batch.ages[:, :-1:SEQUENCE] == 0).flatten().unsqueeze(1)
-    torch.testing.assert_close(found.states.masked_fill(begins, 0.0), want, **tight)
+    torch.testing.assert_close(found.states.masked_fill(begins, 0.0), want, **TIGHT)
 
 
 def test_every_minibatch_says_what_the_whole_batch_said() -> None:
@@ -87,9 +87,7 @@ def test_every_minibatch_says_what_the_whole_batch_said() -> None:
         with torch.no_grad():
             outputs = net(minibatch.observations)
         for name, want in (("policy", logits), ("value", values.unsqueeze(2))):
-            torch.testing.assert_close(
-                outputs[name], want[:, :-1].flatten(0, 1)[steps], rtol=1e-5, atol=1e-5
-            )
+            torch.testing.assert_close(outputs[name], want[:, :-1].flatten(0, 1)[steps], **TIGHT)
         assert torch.equal(minibatch.steps.actions, batch.actions.flatten()[steps])
         assert torch.equal(minibatch.steps.log_probs, batch.log_probs.flatten()[steps])
     assert sorted(seen) == list(range(3 * LENGTH))

@@ -40,9 +40,8 @@ def test_what_fits_is_read_as_it_is() -> None:
     data = {"share": 1, "number": 2, "limit": 9, "score": -2.5, "mode": "other", "wanted": True}
     want = Some(share=1.0, number=2, limit=9, score=-2.5, mode="other", wanted=True)
     assert read(Some, data, as_flag) == want
-    assert read(Some, {"score": "auto", "where": "x/y"}, as_flag) == Some(
-        score="auto", where=Path("x/y")
-    )
+    wanted = Some(score="auto", where=Path("x/y"))
+    assert read(Some, {"score": "auto", "where": "x/y"}, as_flag) == wanted
     assert read(Some, {}, as_flag) == Some()
     check(Some(where=Path("x")), as_flag)
 
@@ -147,9 +146,7 @@ class Waits(Condition):
         return predicate()
 
 
-@pytest.mark.parametrize(
-    ("patience", "pieces"), [(0.0, [0.0]), (3.0, [3.0]), (12.0, [5.0, 5.0, 2.0])]
-)
+@pytest.mark.parametrize(("patience", "pieces"), [(0.0, [0]), (3.0, [3]), (12.0, [5, 5, 2])])
 def test_a_patience_is_used_up_piece_by_piece(patience: float, pieces: list[float]) -> None:
     """So one pause, however long, costs at most the piece in which it came."""
     changed = Waits()

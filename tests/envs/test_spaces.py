@@ -165,9 +165,8 @@ def test_parts_are_chosen_by_their_keys() -> None:
     space = Dict(a=floats(1), b=Dict(c=floats(2), d=floats(3)), e=bytes_of(50, 50), f=Text(3))
     for observe, shape in (("a", (1, 1)), ("b", (1, 5)), ("b.d,a", (1, 4)), ("e", (50, 50))):
         assert fit_of("it", space, TWO, observe).frame_shape == shape
-    assert fit_of("it", space, TWO, "a").note == (
-        "it: the agent observes 'a', not 'b.c', 'b.d', 'e', 'f'"
-    )
+    note = "it: the agent observes 'a', not 'b.c', 'b.d', 'e', 'f'"
+    assert fit_of("it", space, TWO, "a").note == note
 
 
 NOTHING = Dict(a=Text(3), action_mask=MultiBinary(2))

@@ -102,9 +102,8 @@ def test_every_torso_has_every_form(torso: Any, form: Any) -> None:
     side = SIDES[torso]
     settings = NetworkSettings(torso=torso, width=8, stack=2, autoencoder=form)
     net = make_net(settings, (side, side))
-    sent = random_trajectory(
-        np.random.default_rng(0), games=1, length=1, stack=2, frame_shape=(side, side)
-    )
+    rng = np.random.default_rng(0)
+    sent = random_trajectory(rng, games=1, length=1, stack=2, frame_shape=(side, side))
     batch = as_batch([sent])
     observations = Observations(net, batch.frames, batch.ages).pick(torch.tensor([0]))
     code = net(observations)[CODE]

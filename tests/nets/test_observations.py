@@ -76,9 +76,7 @@ def test_some_stacks_are_observations_of_the_batch_spread_over_it() -> None:
     found = some_stacks(frames, ages, 3).numpy()
     assert len(found) == SHOWN
     every = stacks_of(sent, 3).numpy()
-    places = [
-        tuple(map(int, np.argwhere((every == stack).all(axis=(2, 3, 4)))[0])) for stack in found
-    ]
+    places = [tuple(np.argwhere((every == stack).all(axis=(2, 3, 4)))[0]) for stack in found]
     assert len({game for game, _ in places}) == len({time for _, time in places}) == SHOWN
     kept = found.copy()
     one = some_stacks(frames[:1, :5], ages[:1, :3], 3)

@@ -143,6 +143,5 @@ def test_a_copy_for_acting_steps_as_the_network_unrolls(precision: str) -> None:
             state = state.masked_fill(begins[:, t : t + 1], 0.0)
             hidden, state = acting.step(stacks.view(2, 3, 1, 10, 5)[:, t], state)
             tolerance = 1e-6 if precision == "float32" else 1e-3
-            torch.testing.assert_close(
-                acting.heads["policy"](hidden), want[:, t], rtol=0.0, atol=tolerance
-            )
+            found = acting.heads["policy"](hidden)
+            torch.testing.assert_close(found, want[:, t], rtol=0.0, atol=tolerance)
