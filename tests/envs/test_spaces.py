@@ -39,41 +39,31 @@ def count(*shape: int) -> Any:
     return np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
 
 
+BOARDS = [
+    (True, False, [(84, 84, 3), (210, 160, 3), (96, 96, 1), (2, 2, 3), (10, 10, 7), (12, 9)]),
+    (False, False, [(3, 84, 84), (3, 210, 160), (17, 19, 19)]),
+    (True, True, [(8, 8, 12), (10, 9, 14), (14, 10, 9), (8, 8, 8), (9, 3, 9)]),
+    (False, True, [(12, 8, 8), (7, 20, 10)]),
+]
+"""Whether channels are last, whether that is told, and shapes."""
+
+
 @pytest.mark.parametrize(
-    ("shape", "planes", "board", "last", "told"),
-    [
-        ((84, 84, 3), 3, (84, 84), True, False),
-        ((3, 84, 84), 3, (84, 84), False, False),
-        ((210, 160, 3), 3, (210, 160), True, False),
-        ((3, 210, 160), 3, (210, 160), False, False),
-        ((96, 96, 1), 1, (96, 96), True, False),
-        ((2, 2, 3), 3, (2, 2), True, False),
-        ((10, 10, 7), 7, (10, 10), True, False),
-        ((8, 8, 12), 12, (8, 8), True, True),
-        ((12, 8, 8), 12, (8, 8), False, True),
-        ((17, 19, 19), 17, (19, 19), False, False),
-        ((10, 9, 14), 14, (10, 9), True, True),
-        ((14, 10, 9), 9, (14, 10), True, True),
-        ((7, 20, 10), 7, (20, 10), False, True),
-        ((8, 8, 8), 8, (8, 8), True, True),
-        ((9, 3, 9), 9, (9, 3), True, True),
-        ((12, 9), 1, (12, 9), True, False),
-    ],
+    ("last", "told", "shape"), [(*how, shape) for *how, shapes in BOARDS for shape in shapes]
 )
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])
-def test_boards_and_their_channels(
-    shape: tuple[int, ...], planes: int, board: tuple[int, int], last: bool, told: bool, kind: Any
-) -> None:
+def test_boards_and_their_channels(last: bool, told: bool, shape: Any, kind: Any) -> None:
+    rows, columns, planes = (*shape, 1)[:3] if last else (*shape[1:], shape[0])
     found = fit_of("it", Box(0, 255 if kind == np.uint8 else 1, shape, kind), TWO)
-    assert (found.planes, found.frame_shape) == (planes, (planes * board[0], board[1]))
+    assert (found.planes, found.frame_shape) == (planes, (planes * rows, columns))
     assert (found.vector, found.frame_type) == (False, np.dtype(kind).name)
     assert bool(found.note) == told
-    where = f"{planes} planes of {board[0]}x{board[1]}, channels {'last' if last else 'first'}"
+    where = f"{planes} planes of {rows}x{columns}, channels {'last' if last else 'first'}"
     assert where in found.note or not told
     seen = np.random.default_rng(1).integers(256, size=shape).astype(kind)
     by_hand = seen if len(shape) == 2 or not last else np.moveaxis(seen, -1, 0)
     frame = found.frame(seen)
-    np.testing.assert_array_equal(frame.reshape(planes, *board), by_hand.reshape(planes, *board))
+    np.testing.assert_array_equal(frame, by_hand.reshape(planes * rows, columns))
     assert frame.dtype == kind
 
 
