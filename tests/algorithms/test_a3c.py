@@ -15,8 +15,8 @@ from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
 from colobus.core.errors import ColobusError
 from colobus.roles.replay.queue import as_batch
-from conftest import make_net, random_trajectory, stand_in
-from helpers.outputs import Given, assert_same_bits, numbers
+from conftest import make_net, random_trajectory
+from helpers.outputs import Given, assert_same_bits, loss_of, numbers, whole
 
 N, T, A = 3, 7, 4
 ALGORITHM = A3C(gamma=0.9, n=3, value_coefficient=0.7, entropy=0.03, reward_clip="none")
@@ -39,16 +39,11 @@ class Case:
         self.logits, self.values = rng.normal(size=(N, T + 1, A)), rng.normal(size=(N, T + 1))
         self.weights = np.array([1.0, 2.0, 0.5])
 
-    def run(self, algorithm: A3C) -> tuple[torch.Tensor, dict[str, torch.Tensor], Given]:
+    def run(self, algorithm: A3C) -> Any:
         """Return the loss, its terms and the network with gradients."""
         batch = as_batch([self.played])._replace(weights=torch.from_numpy(self.weights).float())
-        net = Given(self.logits, self.values)
-        algorithm_state = algorithm.start()
-        prepared = algorithm.prepare(make_net(), batch, algorithm_state)
-        whole = prepared.select(torch.randperm(N * T))
-        total, terms = algorithm.loss(stand_in(net), whole, algorithm_state)
-        torch.autograd.backward(total)
-        return total.detach(), terms, net
+        minibatch = whole(algorithm, make_net(), batch)
+        return loss_of(algorithm, Given(self.logits, self.values), minibatch, algorithm.start())
 
 
 class Slow:

@@ -14,9 +14,9 @@ from colobus.algorithms.appo import APPO, Steps
 from colobus.algorithms.batches import Minibatch
 from colobus.nets.network import NetworkSettings
 from colobus.roles.replay.queue import as_batch
-from conftest import make_net, random_trajectory, stand_in
+from conftest import make_net, random_trajectory
 from helpers.gradients import Array, as_float32, differences, log_softmax
-from helpers.outputs import Given, assert_same_bits, numbers
+from helpers.outputs import Given, assert_same_bits, loss_of, numbers
 from helpers.returns import estimated
 from helpers.stacking import stacks_of
 
@@ -41,16 +41,14 @@ class Case:
         self.weights = np.where(np.arange(M) % 5 == 2, 0.0, rng.uniform(0.5, 1.5, M))
         self.fresh = np.arange(M) % 3 > 0  # the others are of old windows
 
-    def run(self, algorithm: APPO) -> tuple[torch.Tensor, dict[str, torch.Tensor], Given]:
+    def run(self, algorithm: APPO) -> Any:
         """Return the loss, its terms and the network with gradients."""
         net = Given(self.logits, self.values)
         old = self.log_old if algorithm.target_every else np.zeros((M, 0))
         floats = (self.log_mu, self.advantages, self.targets, self.weights, self.fresh, old)
         steps = Steps(torch.from_numpy(self.actions), *map(as_float32, floats))
         minibatch = Minibatch(torch.zeros(M, 1, 1, 1), steps)
-        total, terms = algorithm.loss(stand_in(net), minibatch, algorithm.start())
-        torch.autograd.backward(total)
-        return total.detach(), terms, net
+        return loss_of(algorithm, net, minibatch, algorithm.start())
 
 
 def slow(case: Case, logits: Array, values: Array, algorithm: APPO) -> dict[str, float]:
@@ -174,8 +172,7 @@ def test_a_huge_ratio_gives_a_finite_loss_and_gradient(advantage: float) -> None
     actions = torch.zeros(4, dtype=torch.int64)
     steps = Steps(actions, behaviour, advantage * ones, 0.0 * ones, ones, ones, torch.zeros(4, 0))
     minibatch = Minibatch(torch.zeros(4, 3, 10, 5), steps)
-    total, terms = algorithm.loss(net, minibatch, algorithm.start())
-    torch.autograd.backward(total)
+    total, terms, _ = loss_of(algorithm, net, minibatch, algorithm.start())
     assert total.isfinite()
     assert all(value.isfinite() for value in terms.values())
     assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())

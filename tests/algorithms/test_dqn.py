@@ -16,7 +16,7 @@ from colobus.core.types import AlgorithmState, Batch, Trajectory
 from colobus.nets.network import Scratch
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.outputs import assert_same_bits, numbers
+from helpers.outputs import assert_same_bits, loss_of, numbers
 from helpers.stacking import stacks_of
 
 Array = np.ndarray[Any, Any]
@@ -131,9 +131,7 @@ class Case:
         algorithm_state = self.algorithm_state(target)
         prepared = self.algorithm.prepare(net, self.batch(), algorithm_state)
         whole = prepared.select(torch.randperm(prepared.size))
-        total, terms = self.algorithm.loss(net, whole, algorithm_state)
-        torch.autograd.backward(total)
-        return total.detach(), terms, net, whole
+        return *loss_of(self.algorithm, net, whole, algorithm_state), whole
 
 
 class Slow:

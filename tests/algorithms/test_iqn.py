@@ -19,7 +19,7 @@ from colobus.nets.network import Network
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
 from helpers.learning import learn
-from helpers.outputs import whole
+from helpers.outputs import loss_of, whole
 
 A, GAMES, GAMMA = 3, 5, 0.9
 ALGORITHM = IQN(
@@ -74,8 +74,7 @@ def test_loss_gradient_and_priorities_step_by_step(double: bool, target: bool) -
         frozen = net
     prepared = whole(algorithm, net, batch, algorithm_state)
     draws = torch.Generator().manual_seed(6)
-    total, terms = algorithm.loss(net, prepared, algorithm_state, draws)
-    torch.autograd.backward(total)
+    total, terms, _ = loss_of(algorithm, net, prepared, algorithm_state, draws)
     found = {k: v.grad.clone() for k, v in net.named_parameters() if v.grad is not None}
     again = torch.Generator().manual_seed(6)
     shares, others = torch.rand(GAMES, 4, generator=again), torch.rand(GAMES, 5, generator=again)

@@ -16,9 +16,9 @@ from colobus.algorithms.batches import Minibatch
 from colobus.algorithms.pqn import PQN, Steps
 from colobus.core.errors import ColobusError
 from colobus.experiment.presets import PRESETS
-from conftest import stand_in
 from helpers.gradients import as_float32
 from helpers.learning import learn
+from helpers.outputs import loss_of
 
 ALGORITHM = PQN(gamma=0.9, lam=0.7, reward_clip="none", minibatch=4)
 
@@ -29,10 +29,9 @@ def test_the_loss_is_half_the_mean_squared_error_of_steps_that_count() -> None:
     actions, weights = rng.integers(3, size=7), np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0])
     spoilt = np.where(weights == 0.0, np.inf, targets)
     q = as_float32(values).requires_grad_(True)
-    net = stand_in(lambda _observations: {"q": q})
     steps = Steps(torch.from_numpy(actions), as_float32(spoilt), as_float32(weights))
-    total, terms = ALGORITHM.loss(net, Minibatch(torch.zeros(7), steps), ALGORITHM.start())
-    torch.autograd.backward(total)
+    net, minibatch = (lambda _seen: {"q": q}), Minibatch(torch.zeros(7), steps)
+    total, terms, _ = loss_of(ALGORITHM, net, minibatch, ALGORITHM.start())
     chosen = values[np.arange(7), actions]
     errors = (chosen - targets) * weights
     assert total.item() == pytest.approx(0.5 * (errors**2).sum() / weights.sum(), rel=1e-5)

@@ -20,7 +20,7 @@ from colobus.ops import losses, returns
 from colobus.roles.replay.queue import as_batch
 from conftest import catch, make_net, random_trajectory, stand_in, tuned
 from helpers.outcomes import inline
-from helpers.outputs import whole
+from helpers.outputs import loss_of, whole
 from helpers.stacking import stacks_of
 
 PLAIN = APPO(advantage="vtrace", minibatch=7, sequence=5, kl_adjust=1.0)
@@ -67,11 +67,10 @@ def found_in(
     algorithm: APPO, net: Network, minibatch: Minibatch[Steps], algorithm_state: AlgorithmState
 ) -> Found:
     net.zero_grad()
-    total, terms = algorithm.loss(net, minibatch, algorithm_state)
-    torch.autograd.backward(total)
+    total, terms, _ = loss_of(algorithm, net, minibatch, algorithm_state)
     gradients = [p.grad.clone() for p in net.parameters() if p.grad is not None]
     assert len(gradients) == len(list(net.parameters()))
-    return total.detach(), terms, gradients
+    return total, terms, gradients
 
 
 def learned(
@@ -153,8 +152,8 @@ def test_the_policy_gradient_of_impala_and_its_gradient() -> None:
     assert "clipped" not in terms
     logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(1)).requires_grad_(True)
     given = stand_in(lambda stacks: {"policy": logits, "value": torch.zeros(20, 1)})
-    total, _ = algorithm.loss(given, Minibatch(torch.zeros(20, 1, 1, 1), steps), algorithm.start())
-    torch.autograd.backward(total)
+    minibatch = Minibatch(torch.zeros(20, 1, 1, 1), steps)
+    loss_of(algorithm, given, minibatch, algorithm.start())
     policy = logits.detach().softmax(1)
     one_hot = torch.nn.functional.one_hot(steps.actions, 3).float()
     want_slope = -(one_hot - policy) * (steps.advantages * steps.weights).unsqueeze(1)

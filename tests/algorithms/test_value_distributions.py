@@ -18,7 +18,7 @@ from colobus.nets.heads import ActionValues
 from colobus.nets.network import Network, NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.outputs import numbers, whole
+from helpers.outputs import loss_of, numbers, whole
 from helpers.returns import histogram_of, lambda_returns
 from helpers.stacking import stacks_of
 
@@ -91,8 +91,7 @@ def loss(form: str, outputs: Array, value: float) -> float:
 
 def learned(algorithm: Any, net: Network, batch: Batch, state: Any) -> dict[str, float]:
     """Return the scalars of the loss over the whole batch."""
-    total, terms = algorithm.loss(net, whole(algorithm, net, batch, state), state)
-    torch.autograd.backward(total)
+    _, terms, _ = loss_of(algorithm, net, whole(algorithm, net, batch, state), state)
     assert all(parameter.grad is not None for parameter in net.parameters())
     return numbers(terms)
 

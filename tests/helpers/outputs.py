@@ -47,3 +47,10 @@ def whole(algorithm: Any, net: Any, batch: Batch, state: AlgorithmState | None =
 
 def numbers(terms: dict[str, torch.Tensor]) -> dict[str, float]:
     return {name: term.item() for name, term in terms.items()}
+
+
+def loss_of(algorithm: Any, net: Any, minibatch: Any, state: Any, random: Any = None) -> Any:
+    """Return the loss, its terms and the network, which has the gradients from then on."""
+    total, terms = algorithm.loss(net, minibatch, state, random)
+    torch.autograd.backward(total)
+    return total.detach(), terms, net
