@@ -13,13 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from colobus.algorithms.action_values import (
-    EpsilonGreedy,
-    LastingEpsilonGreedy,
-    epsilon_greedy,
-    falling,
-    ladder,
-)
+from colobus.algorithms.action_values import EpsilonGreedy, epsilon_greedy, falling, ladder
 from colobus.algorithms.dqn import DQN
 from colobus.algorithms.exploration import Exploration, Lasting, Player, Sampled
 from colobus.core.errors import ColobusError
@@ -168,12 +162,12 @@ def test_a_ladder_of_one_game_is_its_first_rung() -> None:
 GAMES, LENGTH, ACTIONS = 400, 500, 4
 
 
-def made(epsilon: float, longest: int) -> LastingEpsilonGreedy:
+def made(epsilon: float, longest: int) -> Any:
     player = Player(0, 1, GAMES, ACTIONS)
-    return LastingEpsilonGreedy(player, falling(epsilon, epsilon, 1, GAMES), longest)
+    return epsilon_greedy(player, falling(epsilon, epsilon, 1, GAMES), longest)
 
 
-def random_actions(exploration: LastingEpsilonGreedy, seed: int) -> Ints:
+def random_actions(exploration: Exploration, seed: int) -> Ints:
     """Play a rollout; return the random actions int[T, B], -1 where an action is not random."""
     exploration.begin(NET, LENGTH, 0, torch.Generator().manual_seed(seed))
     values = torch.randn(GAMES, ACTIONS, generator=torch.Generator().manual_seed(seed))

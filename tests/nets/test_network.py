@@ -13,14 +13,7 @@ from torch import nn
 
 from colobus.core.arrays import joined
 from colobus.nets import network as precision
-from colobus.nets.network import (
-    FLOOR,
-    LIMIT,
-    Network,
-    NetworkSettings,
-    floor_of,
-    measure_input,
-)
+from colobus.nets.network import FLOOR, LIMIT, Network, NetworkSettings, floor_of, measure_input
 from conftest import heads_of, make_net
 
 
