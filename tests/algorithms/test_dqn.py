@@ -16,10 +16,10 @@ from colobus.core.types import AlgorithmState, Batch, Trajectory
 from colobus.nets.network import Scratch
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.outputs import assert_same_bits, loss_of, numbers
+from helpers.gradients import Array, as_float32
+from helpers.outputs import assert_same_bits, loss_of, numbers, whole
 from helpers.stacking import stacks_of
 
-Array = np.ndarray[Any, Any]
 GAMES, LENGTH, K, A = 3, 12, 2, 4  # of the streams that windows are cut from
 N, T = 9, 5  # windows, and their steps for Q(lambda)
 FIELDS = ("actions", "rewards", "terminated", "truncated", "mask", "log_probs")
@@ -29,23 +29,21 @@ WAYS = {
     "one step": ONE,
     "three steps": replace(ONE, n=3),
     "double": replace(ONE, double=True),
-    "duelling": replace(ONE, duelling=True),
-    "three steps, double, duelling": replace(ONE, n=3, double=True, duelling=True),
+    "three steps, double": replace(ONE, n=3, double=True),
     "squared": replace(ONE, n=3, error="squared"),
     "signs of rewards": replace(ONE, n=3, reward_clip="sign"),
     "lambda 0": replace(LAMBDA, lam=0.0),
     "lambda 0.9": LAMBDA,
     "lambda 1": replace(LAMBDA, lam=1.0),
-    "lambda, double, duelling": replace(LAMBDA, double=True, duelling=True),
+    "lambda, double": replace(LAMBDA, double=True),
     "lambda, squared": replace(LAMBDA, error="squared"),
     "munchausen": replace(LAMBDA, munchausen=0.9, temperature=0.3),
-    "munchausen, duelling": replace(LAMBDA, munchausen=0.5, temperature=0.3, duelling=True),
     "munchausen 0 to 1": replace(LAMBDA, munchausen=0.0, munchausen_end=1.0, temperature=0.3),
 }
 
 
 class Table(nn.Module):
-    """A network whose outputs for observation i are row i of its parameters.
+    """A network whose values for observation i are row i of its parameters.
 
     The newest frame of an observation is filled with its number.
     """
@@ -53,10 +51,9 @@ class Table(nn.Module):
     stack = K
     block, masks, scratch = 1, 0, Scratch()
 
-    def __init__(self, tables: dict[str, Array]) -> None:
+    def __init__(self, table: Array) -> None:
         super().__init__()
-        for name, table in tables.items():
-            setattr(self, name, nn.Parameter(torch.from_numpy(table.astype(np.float32))))
+        self.q = nn.Parameter(as_float32(table))
 
     def preprocess(self, frames: torch.Tensor) -> torch.Tensor:
         return frames.float()
@@ -65,15 +62,10 @@ class Table(nn.Module):
         return torch.zeros(2, 3)
 
     def forward(self, stacks: torch.Tensor) -> dict[str, torch.Tensor]:
-        numbers = stacks[:, -1, 0, 0].long()
-        rows = {name: table[numbers] for name, table in self.named_parameters()}
-        if "advantage" not in rows:
-            return rows
-        advantages = rows["advantage"]  # as the duelling head joins them
-        return {"q": rows["value"] + advantages - advantages.mean(dim=1, keepdim=True)}
+        return {"q": self.q[stacks[:, -1, 0, 0].long()]}
 
     def gradients(self) -> list[Any]:
-        return [parameter.grad for parameter in self.parameters()]
+        return [self.q.grad]
 
 
 def cut(stream: Trajectory, b: int, start: int, steps: int) -> Trajectory:
@@ -107,31 +99,23 @@ class Case:
         ]
         self.weights = rng.uniform(0.3, 1.0, N)
         self.algorithm = algorithm
-        shapes = {"advantage": A, "value": 1} if algorithm.duelling else {"q": A}
-        rows = GAMES * (LENGTH + 1)
-        self.current, self.frozen = (
-            {name: rng.normal(scale=2.0, size=(rows, size)) for name, size in shapes.items()}
-            for _ in range(2)
-        )
+        self.current, self.frozen = rng.normal(scale=2.0, size=(2, GAMES * (LENGTH + 1), A))
 
     def batch(self) -> Batch:
         windows = as_batch([cut(self.stream, b, s, self.steps) for b, s in self.places])
         return windows._replace(weights=torch.from_numpy(self.weights).float())
 
     def algorithm_state(self, target: bool) -> AlgorithmState:
-        given = self.frozen if target else {}
-        tensors = {f"target/{k}": torch.from_numpy(v).float() for k, v in given.items()}
+        frozen = {"target/q": as_float32(self.frozen)} if target else {}
         own = self.algorithm.start()
         self.algorithm.after(own, {}, self.algorithm.anneal_steps // 2)
-        return own | tensors
+        return own | frozen
 
     def run(self, target: bool = True) -> Any:
         """Return the loss, its terms, the network with gradients and the batch after the loss."""
-        net: Any = Table(self.current)
-        algorithm_state = self.algorithm_state(target)
-        prepared = self.algorithm.prepare(net, self.batch(), algorithm_state)
-        whole = prepared.select(torch.randperm(prepared.size))
-        return *loss_of(self.algorithm, net, whole, algorithm_state), whole
+        net, state = Table(self.current), self.algorithm_state(target)
+        minibatch = whole(self.algorithm, net, self.batch(), state)
+        return *loss_of(self.algorithm, net, minibatch, state), minibatch
 
 
 class Slow:
@@ -141,9 +125,9 @@ class Slow:
         self.case, self.algorithm, self.stream = case, case.algorithm, case.stream
         start, end = self.algorithm.munchausen, self.algorithm.munchausen_end
         self.alpha = start if end is None else (start + end) / 2  # see `Case.algorithm_state`
-        self.current = self.q(case.current)
-        self.frozen = self.q(case.frozen) if target else self.current
-        self.gradients = {name: np.zeros_like(table) for name, table in case.current.items()}
+        self.current = case.current
+        self.frozen = case.frozen if target else case.current
+        self.gradient = np.zeros_like(case.current)
         self.loss = 0.0
         self.rows: list[tuple[float, float]] = []  # absolute error and value of each step
         self.priorities = np.zeros(N)
@@ -157,12 +141,6 @@ class Slow:
             if found:
                 self.priorities[w] = 0.9 * max(found) + 0.1 * np.mean(found)
 
-    def q(self, tables: dict[str, Array]) -> Array:
-        """Return values of actions; duelling: q = v + a - mean of a (Wang et al. 2016, 9)."""
-        if not self.algorithm.duelling:
-            return tables["q"]
-        a = tables["advantage"]
-        return np.stack([tables["value"][i, 0] + a[i] - a[i].sum() / A for i in range(len(a))])
 
     def best(self, b: int, t: int) -> float:
         """max_a Q'(x, a), or double: Q'(x, argmax_a Q(x, a)) (Hasselt et al. 2016)."""
@@ -225,12 +203,7 @@ class Slow:
             clipped = error
         self.loss += weight * (clipped * error - clipped**2 / 2)
         self.rows.append((abs(error), value))
-        slope = -weight * clipped
-        if self.algorithm.duelling:
-            self.gradients["value"][row, 0] += slope
-            self.gradients["advantage"][row] += slope * (np.eye(A)[action] - 1 / A)
-        else:
-            self.gradients["q"][row, action] += slope
+        self.gradient[row, action] -= weight * clipped
         return float(abs(error))
 
 
@@ -239,17 +212,15 @@ class Slow:
 @pytest.mark.parametrize("seed", range(3))
 def test_loss_terms_and_gradient_are_the_papers(seed: int, way: str, target: bool) -> None:
     case = Case(seed, WAYS[way])
-    total, terms, net, whole = case.run(target)
+    total, terms, net, minibatch = case.run(target)
     slow = Slow(case, target)
     errors, values = np.array(slow.rows).T
     want = {"value_loss": slow.loss, "td_error": errors.mean(), "q": values.mean()}
     assert numbers(terms) == pytest.approx(want, rel=1e-4, abs=1e-5)
     assert total.item() == terms["value_loss"].item()
     assert errors.max() > 1.0  # so that huber is not half the square
-    for name, parameter in net.named_parameters():
-        found = parameter.grad.numpy()
-        np.testing.assert_allclose(found, slow.gradients[name], rtol=1e-4, atol=1e-6, err_msg=name)
-    np.testing.assert_allclose(whole.priorities, slow.priorities, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(net.q.grad, slow.gradient, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(minibatch.priorities, slow.priorities, rtol=1e-4, atol=1e-6)
 
 
 def test_observations_are_stacks_without_frames_of_the_game_before() -> None:
@@ -257,10 +228,10 @@ def test_observations_are_stacks_without_frames_of_the_game_before() -> None:
     played = random_trajectory(np.random.default_rng(5), games=40, length=3)
     shown: list[torch.Tensor] = []
     net.register_forward_pre_hook(lambda _, given: shown.append(given[0]))
-    whole: Any = algorithm.prepare(net, as_batch([played]), {})
-    algorithm.loss(net, whole, {})
+    minibatch = whole(algorithm, net, as_batch([played]), {})
+    algorithm.loss(net, minibatch, {})
     plain = net.preprocess(stacks_of(played, 3))
-    after = whole.partial.after.tolist()
+    after = minibatch.partial.after.tolist()
     assert torch.equal(shown[0], plain[:, 0])
     assert torch.equal(shown[1], torch.stack([plain[b, t] for b, t in enumerate(after)]))
     young = [played.ages[b, t] < 2 for b, t in enumerate(after)]
@@ -284,10 +255,10 @@ def test_what_was_cut_off_moves_nothing_whatever_it_holds(way: str, garbage: flo
 def test_a_batch_in_which_nothing_counts_moves_nothing(way: str) -> None:
     case = Case(0, WAYS[way])
     case.stream.mask[:] = False
-    total, terms, net, whole = case.run()
+    total, terms, net, minibatch = case.run()
     assert total.item() == terms["td_error"].item() == terms["q"].item() == 0.0
     assert not net.gradients()[0].any()
-    assert whole.priorities.tolist() == [0.0] * N
+    assert minibatch.priorities.tolist() == [0.0] * N
 
 
 def test_windows_are_of_n_steps_or_as_long_as_trajectories() -> None:
