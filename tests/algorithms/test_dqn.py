@@ -166,18 +166,18 @@ class Slow:
         scaled = self.algorithm.temperature * math.log(policy[self.stream.actions[b, t]])
         return self.alpha * max(scaled, -1.0)
 
-    def n_step(self, b: int, t: int, n: int) -> tuple[float, int, bool]:
-        """Return r_t + … + gamma^k max Q(x_{t+k}), k <= n, and whether more could follow."""
+    def n_step(self, b: int, t: int, n: int) -> tuple[float, int]:
+        """Return r_t + … + gamma^k max Q(x_{t+k}), and k, which is at most n."""
         total = 0.0
         for k in range(n):
             if self.stream.truncated[b, t + k]:
-                return total + self.algorithm.gamma**k * self.best(b, t + k), k, True
+                return total + self.algorithm.gamma**k * self.best(b, t + k), k
             reward = float(self.stream.rewards[b, t + k])
             reward = float(np.sign(reward)) if self.algorithm.reward_clip == "sign" else reward
             total += self.algorithm.gamma**k * reward
             if self.stream.terminated[b, t + k]:
-                return total, k + 1, True
-        return total + self.algorithm.gamma**n * self.best(b, t + n), n, False
+                return total, k + 1
+        return total + self.algorithm.gamma**n * self.best(b, t + n), n
 
     def target(self, b: int, t: int, end: int) -> float:
         """The n-step return, or (1 - lam) sum_n lam^(n-1) G^(n), the last with all that is left.
@@ -187,7 +187,7 @@ class Slow:
         if self.algorithm.returns == "n_step":
             return self.n_step(b, t, end - t)[0]
         lam, total = self.algorithm.lam, self.extra(b, t)
-        _, longest, _ = self.n_step(b, t, end - t)
+        _, longest = self.n_step(b, t, end - t)
         for n in range(1, longest):
             total += (1 - lam) * lam ** (n - 1) * self.n_step(b, t, n)[0]
         return total + lam ** (longest - 1) * self.n_step(b, t, longest)[0]
