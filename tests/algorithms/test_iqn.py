@@ -1,11 +1,10 @@
-"""IQN: its head and its loss against the paper's sums, and Catch."""
+"""IQN: its head and its loss against the paper's sums. `test_learning` learns Catch with it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,9 @@ import torch
 
 from colobus.algorithms.iqn import IQN, ImplicitQuantiles
 from colobus.core.types import Batch
-from colobus.experiment.presets import PRESETS
 from colobus.nets.network import Network
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.learning import learn
 from helpers.outputs import loss_of, whole
 
 A, GAMES, GAMMA = 3, 5, 0.9
@@ -122,8 +119,3 @@ def test_a_step_that_was_truncated_has_no_loss_whatever_it_holds() -> None:
     total, _ = algorithm.loss(net, prepared, algorithm.start(), torch.Generator())
     assert total.isfinite()
     assert prepared.priorities[0] == 0.0
-
-
-@pytest.mark.slow
-def test_catch_is_learned(tmp_path: Path) -> None:
-    learn(replace(PRESETS["iqn-catch"], deterministic=True, seed=1), tmp_path / "run", steps=50_000)

@@ -72,6 +72,7 @@ def test_catch_is_learned_in_workers(tmp_path: Path, way: str) -> None:
     ("name", "steps"),
     [
         *((f"{name}-catch", 150_000) for name in ("impala", "appo", "impact")),
+        ("iqn-catch", 50_000),
         ("catch-dark", 10**9),  # without a memory the mean is at most -0.6
     ],
 )
