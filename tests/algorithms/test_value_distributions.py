@@ -169,12 +169,11 @@ def test_an_actor_sees_the_means(name: str, form: Any) -> None:
 @pytest.mark.parametrize("atoms", [1, ATOMS])
 def test_duelling_centres_the_outputs_of_the_actions(atoms: int) -> None:
     """Wang et al. 2016, equation 9, for each atom."""
-    head = ActionValues(5, ACTIONS, atoms, duelling=True)
+    head: Any = ActionValues(5, ACTIONS, atoms, duelling=True)
     head.start("orthogonal")
     hidden = torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
     found = head(hidden)
     assert found.shape == ((2, ACTIONS) if atoms == 1 else (2, ACTIONS, atoms))
-    assert head.value is not None
     state = hidden @ head.value.weight.T
     apart = (hidden @ head.advantage.weight.T).view(2, ACTIONS, atoms)
     for a in range(ACTIONS):

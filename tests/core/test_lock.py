@@ -39,8 +39,7 @@ def test_a_link_is_no_lock_and_what_it_leads_to_stays(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_a_second_holder_is_refused_with_the_number_of_the_first(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
+    process: Any = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
     message = rf"^the run x is in use by process {process.pid} on \S+; wait until it has ended"
     with pytest.raises(ColobusError, match=message) as raised, locked(tmp_path, "the run x"):

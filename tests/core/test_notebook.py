@@ -65,8 +65,7 @@ def test_a_film_is_played_where_it_is_small_enough(
     path.write_bytes(b"a film")
     page = shown(film)
     assert page.texts == [f"{path}: score 3.5 in 1,000 steps, 20 s"]
-    source = dict(dict(page.tags)[tag])["src"]
-    assert source is not None
+    source: Any = dict(dict(page.tags)[tag])["src"]
     assert base64.b64decode(source.partition(",")[2]) == b"a film"
     monkeypatch.setattr("colobus.core.notebook.MOST_BYTES", 5)
     assert html_film(path) == ""

@@ -180,8 +180,7 @@ def test_seeds_are_in_range_and_all_different() -> None:
     drawn = itertools.product((0, 1, 2, 5), roles, numbers)
     seeds = np.concatenate([game_seeds(seed, role, 5, *more) for seed, role, more in drawn])
     assert seeds.dtype == np.int64
-    assert seeds.min() >= 1
-    assert seeds.max() <= 2**31 - 2
+    assert 1 <= seeds.min() <= seeds.max() <= 2**31 - 2
     assert np.diff(np.sort(seeds)).min() > 100  # neither equal nor neighbours
     np.testing.assert_array_equal(game_seeds(1, "games", 8, 2), game_seeds(1, "games", 8, 2))
 

@@ -57,8 +57,7 @@ def test_games_by_the_rules(kind: Any, players: int) -> None:
             assert step.rewards.dtype == np.float32
             assert step.over.tolist() == [row == ROWS - 2] * count
             np.testing.assert_array_equal(step.terminated, step.over)
-            assert not step.truncated.any()
-            assert not step.forced.any()
+            assert not (step.truncated | step.forced).any()
     assert rewards == {-1.0, 0.0, 1.0}
 
 

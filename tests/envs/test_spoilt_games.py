@@ -16,7 +16,7 @@ from colobus.core.arrays import join, split
 from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Ints, State
-from colobus.envs.api import Games, GameSettings, Savable
+from colobus.envs.api import Games, GameSettings
 from colobus.envs.catch import CatchGames
 from colobus.envs.frames import StuckGuard
 from colobus.envs.make import is_atari, make_games, resume_games
@@ -55,9 +55,8 @@ def played(settings: GameSettings, steps: int, *ignored: int) -> Games:
     return games
 
 
-def through_a_file(games: Games) -> State:
+def through_a_file(games: Any) -> State:
     """Return the state as a checkpoint gives it back."""
-    assert isinstance(games, Savable)
     tensors, values = split(games.save(), "games")
     return join(tensors, values, "games")
 

@@ -119,8 +119,7 @@ def test_every_torso_has_every_form(torso: Any, form: Any) -> None:
         assert isinstance(net.auxiliary, Prediction)
         total = net.auxiliary(code, torch.tensor([[1]]))[0].sum()
     torch.autograd.backward(total)
-    first = next(net.parameters()).grad
-    assert first is not None
+    first: Any = next(net.parameters()).grad
     assert first.abs().sum() > 0.0
 
 

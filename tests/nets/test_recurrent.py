@@ -108,8 +108,7 @@ def test_the_forget_gate_is_open_at_first_and_weights_are_orthogonal() -> None:
     for layer in (lstm.inputs, lstm.memory):
         weight = layer.weight.detach()
         torch.testing.assert_close(weight.t() @ weight, torch.eye(W))
-    assert not lstm.initial_state(2).any()
-    assert lstm.initial_state(2).shape == (2, 2 * W)
+    assert torch.equal(lstm.initial_state(2), torch.zeros(2, 2 * W))
 
 
 def recurrent_net(precision: Any = "float32") -> Any:
