@@ -94,9 +94,8 @@ class Case:
         rng = np.random.default_rng(seed)
         self.stream = numbered(random_trajectory(rng, games=GAMES, length=LENGTH, actions=A))
         self.steps = algorithm.window(T)
-        self.places = [
-            (int(rng.integers(GAMES)), int(rng.integers(LENGTH - self.steps + 1))) for _ in range(N)
-        ]
+        starts = LENGTH - self.steps + 1
+        self.places = [(int(rng.integers(GAMES)), int(rng.integers(starts))) for _ in range(N)]
         self.weights = rng.uniform(0.3, 1.0, N)
         self.algorithm = algorithm
         self.current, self.frozen = rng.normal(scale=2.0, size=(2, GAMES * (LENGTH + 1), A))

@@ -59,13 +59,12 @@ def with_target(algorithm: APPO, net: Network) -> AlgorithmState:
     return algorithm.start() | target
 
 
-Found = tuple[torch.Tensor, dict[str, torch.Tensor], list[torch.Tensor]]
-"""Loss, terms and gradients."""
 
 
 def found_in(
     algorithm: APPO, net: Network, minibatch: Minibatch[Steps], algorithm_state: AlgorithmState
-) -> Found:
+) -> Any:
+    """Return the loss, terms and gradients."""
     net.zero_grad()
     total, terms, _ = loss_of(algorithm, net, minibatch, algorithm_state)
     gradients = [p.grad.clone() for p in net.parameters() if p.grad is not None]
@@ -75,13 +74,13 @@ def found_in(
 
 def learned(
     algorithm: APPO, net: Network, batch: Batch, algorithm_state: AlgorithmState
-) -> tuple[Steps, Found]:
+) -> tuple[Steps, Any]:
     """Return samples, and what the loss of a whole batch finds."""
     minibatch = whole(algorithm, net, batch, algorithm_state)
     return minibatch.steps, found_in(algorithm, net, minibatch, algorithm_state)
 
 
-def assert_same(one: Found, two: Found) -> None:
+def assert_same(one: Any, two: Any) -> None:
     """Compare bit for bit."""
     assert torch.equal(one[0], two[0])
     assert one[1].keys() == two[1].keys()

@@ -22,7 +22,6 @@ from colobus.core.checkpoint import (
     by_age,
     forget_old,
     newest_checkpoint,
-    read_checkpoint,
     write_checkpoint,
 )
 from colobus.core.errors import ColobusError
@@ -31,17 +30,11 @@ from colobus.core.types import State, Version
 RUN = {"id": "ours", "game": "pong"}
 
 
-def checkpoint(
-    number: int, incarnation: int = 0, run: str = "ours", steps: int = 0, slices: int = 3
-) -> Checkpoint:
-    """Return a checkpoint of so many of three slices of a network with 30 parameters."""
+def write(folder: Path, number: int, incarnation: int = 0, slices: int = 3, **changes: Any) -> Path:
+    """Write a checkpoint of so many of three slices of a network with 30 parameters."""
     tensors = {f"parameter/layer.{i}": torch.full((10,), float(number)) for i in range(slices)}
-    about = {"id": run, "game": "pong"}
-    return Checkpoint(Version(incarnation, number), steps, tensors, {"parameters": 30}, about)
-
-
-def write(folder: Path, number: int, **settings: Any) -> Path:
-    return write_checkpoint(folder, checkpoint(number, **settings))
+    one = Checkpoint(Version(incarnation, number), 0, tensors, {"parameters": 30}, RUN)
+    return write_checkpoint(folder, one._replace(**changes))
 
 
 def test_one_with_a_slice_missing_is_passed_over_with_a_line(tmp_path: Path) -> None:
@@ -58,8 +51,8 @@ def test_one_with_a_slice_missing_is_passed_over_with_a_line(tmp_path: Path) -> 
 
 
 def test_one_that_says_nothing_of_its_parameters_is_taken_as_it_is(tmp_path: Path) -> None:
-    old = checkpoint(1)._replace(counters={})
-    assert read_checkpoint(write_checkpoint(tmp_path, old)).version == Version(0, 1)
+    write(tmp_path, 1, counters={})
+    assert newest_checkpoint(tmp_path)[1].version == Version(0, 1)
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +167,7 @@ def test_the_one_just_written_stays_even_if_others_look_newer(tmp_path: Path) ->
 
 
 def test_those_of_other_runs_and_later_formats_are_left_alone(tmp_path: Path) -> None:
-    write(tmp_path, 1, run="theirs")
+    write(tmp_path, 1, run=RUN | {"id": "theirs"})
     later = write(tmp_path, 2).with_suffix(".json")
     later.write_text(later.read_text().replace('"format": 2', '"format": 3'))
     ours = [write(tmp_path, number) for number in (3, 4, 5)]

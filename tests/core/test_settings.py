@@ -87,17 +87,12 @@ def test_a_frame_limit_is_one_that_the_emulator_can_count() -> None:
 
 def settings_classes() -> set[Any]:
     """Return every dataclass whose fields are settings or flags."""
-    from colobus.cli.bench import Bench
-    from colobus.cli.evaluate import Eval, Starts
-    from colobus.cli.follow import Follow
-    from colobus.cli.record import Record
-    from colobus.cli.show import Show
-    from colobus.cli.suite import Flags
-    from colobus.cli.train import Train
+    from colobus.cli import bench, evaluate, follow, record, show, suite, train
     from colobus.runtime.groups import Cluster
 
     groups = {type(group) for group in groups_of(Experiment()).values()}
-    commands = {Bench, Eval, Follow, Record, Show, Starts, Flags, Train}
+    commands = {bench.Bench, evaluate.Eval, evaluate.Starts, follow.Follow, record.Record}
+    commands |= {show.Show, suite.Flags, train.Train}
     return {Experiment, Cluster, *groups, *ALGORITHMS.values(), *commands}
 
 
