@@ -91,11 +91,8 @@ def slow(case: Case, logits: Array, values: Array, algorithm: APPO) -> dict[str,
         "clipped": mean(clipped),
         "explained_variance": 1 - mean((errors - mean(errors)) ** 2) / spread,
     }
-    terms["total"] = (
-        terms["policy_loss"]
-        + algorithm.value_coefficient * terms["value_loss"]
-        - algorithm.entropy * terms["entropy"]
-    )
+    terms["total"] = terms["policy_loss"] + algorithm.value_coefficient * terms["value_loss"]
+    terms["total"] -= algorithm.entropy * terms["entropy"]
     if algorithm.kl_coeff:
         terms["total"] += algorithm.kl_coeff * mean(kl)  # what is minimised: of all windows
         terms["kl_term"] = mean(kl, measured)  # what steers: of fresh windows

@@ -111,9 +111,7 @@ def slow_prediction(net: Network, hidden: Array, steps: list[dict[str, Any]]) ->
     return rows
 
 
-def slow_losses(
-    net: Network, batch: Batch, codes: torch.Tensor, places: list[tuple[int, int]]
-) -> dict[str, float]:
+def slow_losses(net: Network, batch: Batch, codes: torch.Tensor, places: Any) -> dict[str, float]:
     """Return the means over what follows the steps at (window, step)."""
     hidden, rows = codes.detach().numpy().reshape(*batch.ages.shape, -1), []
     for n, t in places:

@@ -274,9 +274,7 @@ def test_the_state_of_a_game_reaches_its_last_observation_and_no_other_game(make
 @pytest.mark.parametrize("length", [4, 8])
 @pytest.mark.parametrize(("stack", "recurrent"), [(1, "none"), (4, "none"), (1, "lstm")])
 @pytest.mark.parametrize("make", [cut_games.alone, cut_games.same_step, *cut_games.FOREIGN])
-def test_who_learns_evaluates_what_who_acted_saw(
-    make: MakeEnv, stack: int, recurrent: Literal["none", "lstm"], length: int
-) -> None:
+def test_learners_see_as_actors_do(make: MakeEnv, stack: int, recurrent: Any, length: int) -> None:
     """With the same parameters both have the same odds of each step that is learned."""
     net = vector_net(stack, recurrent)
     with torch.no_grad():

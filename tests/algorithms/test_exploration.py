@@ -30,9 +30,7 @@ def bound(probability: float, count: int) -> float:
 NET: Any = None  # these explorations leave the network alone
 
 
-def rollout(
-    exploration: Exploration, logits: torch.Tensor, seed: int, reward: float = 0.0, steps: int = 0
-) -> Any:
+def rollout(exploration: Any, logits: Any, seed: int, reward: float = 0.0, steps: int = 0) -> Any:
     """Play a rollout with logits [B, T, A]; return its actions [B, T] and what is recorded."""
     length = logits.shape[1]
     exploration.begin(NET, length, steps, torch.Generator().manual_seed(seed))
@@ -124,9 +122,7 @@ def test_every_second_game_is_held_while_there_is_no_reward_and_if_it_is_asked_f
     ("games", "agents", "held"),
     [(4, 1, [1, 3]), (4, 2, [2, 3]), (6, 2, [2, 3]), (9, 3, [3, 4, 5]), (3, 3, [])],
 )
-def test_all_agents_of_every_second_game_are_held_and_nobody_else(
-    by: str, games: int, agents: int, held: list[int]
-) -> None:
+def test_all_agents_of_second_games_are_held(by: str, games: int, agents: int, held: Any) -> None:
     exploration = holding(by, games, 1, agents)
     held_by(exploration, games, 1)  # no reward in it
     assert held_by(exploration, games, 2) == held
@@ -260,9 +256,7 @@ SHARES = torch.tensor([0.0, 0.05, 0.6, 1.0])
     ],
     ids=["ladder", "schedule", "others"],
 )
-def test_each_game_acts_with_its_own_epsilon_in_each_step_anew(
-    exploration: Exploration, epsilons: torch.Tensor
-) -> None:
+def test_each_game_acts_with_its_own_epsilon_in_each_step(exploration: Any, epsilons: Any) -> None:
     """A random action is the best one, too, once in A times."""
     values = torch.randn(4, 4000, 3, generator=torch.Generator().manual_seed(4))
     chosen, recorded = rollout(exploration, values, seed=2, steps=100)

@@ -36,12 +36,10 @@ def test_catch_is_learned(tmp_path: Path, way: str) -> None:
 
 
 WORKERS = PRESETS["dba3c-catch"]
+CLIPPED = {"deterministic": True, "algorithm": tuned(WORKERS, ratio_clip=1.0)}
 BACKUP = replace(WORKERS.shape, workers=3, quorum=2)
 WORKER_WAYS: dict[str, tuple[dict[str, Any], Faults]] = {
-    "deterministic, the ratio clipped": (
-        {"deterministic": True, "algorithm": tuned(WORKERS, ratio_clip=1.0)},
-        Faults(),
-    ),
+    "deterministic, the ratio clipped": (CLIPPED, Faults()),
     "a backup and a straggler": ({"shape": BACKUP}, Faults(straggler=0.02)),
 }
 

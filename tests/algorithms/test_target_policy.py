@@ -61,23 +61,19 @@ def with_target(algorithm: APPO, net: Network) -> AlgorithmState:
 
 
 
-def found_in(
-    algorithm: APPO, net: Network, minibatch: Minibatch[Steps], algorithm_state: AlgorithmState
-) -> Any:
+def found_in(algorithm: APPO, net: Network, minibatch: Any, state: AlgorithmState) -> Any:
     """Return the loss, terms and gradients."""
     net.zero_grad()
-    total, terms, _ = loss_of(algorithm, net, minibatch, algorithm_state)
+    total, terms, _ = loss_of(algorithm, net, minibatch, state)
     gradients = [p.grad.clone() for p in net.parameters() if p.grad is not None]
     assert len(gradients) == len(list(net.parameters()))
     return total, terms, gradients
 
 
-def learned(
-    algorithm: APPO, net: Network, batch: Batch, algorithm_state: AlgorithmState
-) -> tuple[Steps, Any]:
+def learned(algorithm: APPO, net: Network, batch: Batch, state: AlgorithmState) -> Any:
     """Return samples, and what the loss of a whole batch finds."""
-    minibatch = whole(algorithm, net, batch, algorithm_state)
-    return minibatch.steps, found_in(algorithm, net, minibatch, algorithm_state)
+    minibatch = whole(algorithm, net, batch, state)
+    return minibatch.steps, found_in(algorithm, net, minibatch, state)
 
 
 def assert_same(one: Any, two: Any) -> None:

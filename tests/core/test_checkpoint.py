@@ -16,14 +16,9 @@ import pytest
 import torch
 from safetensors.numpy import load, save
 
+from colobus.core import checkpoint
 from colobus.core.arrays import join, split
-from colobus.core.checkpoint import (
-    Checkpoint,
-    by_age,
-    forget_old,
-    newest_checkpoint,
-    write_checkpoint,
-)
+from colobus.core.checkpoint import Checkpoint, forget_old, newest_checkpoint, write_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.types import State, Version
 
@@ -117,7 +112,7 @@ def test_the_newest_is_of_the_highest_epoch_and_version(tmp_path: Path) -> None:
     write(tmp_path, 100, incarnation=0)
     write(tmp_path, 90, incarnation=1)
     write(tmp_path, 95, incarnation=1)
-    assert [path.stem[-3:] for path in by_age(tmp_path)] == ["095", "090", "100"]
+    assert [path.stem[-3:] for path in checkpoint.by_age(tmp_path)] == ["095", "090", "100"]
     assert newest_checkpoint(tmp_path)[1].version == Version(1, 95)
 
 

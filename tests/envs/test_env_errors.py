@@ -377,9 +377,8 @@ def test_an_atari_game_of_a_function_is_hinted_at() -> None:
 
     gymnasium.register_envs(ale_py)
     name = name_of(lambda: gymnasium.make("ALE/Pong-v5"))
-    assert fit(GameSettings(name)).note == (
-        f"{name}: is played as it is; ALE/Pong-v5 by name has Atari's preprocessing"
-    )
+    note = f"{name}: is played as it is; ALE/Pong-v5 by name has Atari's preprocessing"
+    assert fit(GameSettings(name)).note == note
 
 
 def four(make: Callable[..., Any], processes: int) -> Any:

@@ -212,9 +212,7 @@ class Says(gym_toys.Walk):
     ids=["at the beginning alone", "not by the next reset"],
 )
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_mask_is_of_its_step_and_its_game_alone(
-    told: Any, mode: AutoresetMode, masks: list[list[int]], alone: bool
-) -> None:
+def test_a_mask_is_of_its_step_and_game(told: Any, mode: Any, masks: Any, alone: bool) -> None:
     def one() -> Any:
         return Says(*told)
 

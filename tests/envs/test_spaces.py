@@ -217,9 +217,8 @@ def test_numbers_beyond_their_bounds_are_told() -> None:
     found = fit_of("it", Dict(a=floats(2), b=MultiBinary(1)), TWO)
     assert found.outside({"a": [0, 1], "b": [0]}) == ""
     assert found.outside({"a": [0, 1], "b": [2]}).startswith("it: its observation 'b' has 2, out")
-    assert found.outside({"a": [0, 1.5], "b": [0]}).startswith(
-        "it: its observation 'a' has 1.5, outside of its space Box(0.0, 1.0"
-    )
+    said = "it: its observation 'a' has 1.5, outside of its space Box(0.0, 1.0"
+    assert found.outside({"a": [0, 1.5], "b": [0]}).startswith(said)
 
 
 def test_a_picture_and_a_direction_are_played() -> None:

@@ -116,9 +116,7 @@ def test_a_helper_plays_the_games_that_go_on() -> None:
         ("colobus.envs.atari", {"ale_py"}, "cv2"),
     ],
 )
-def test_helpers_and_games_of_an_actor_do_without_what_is_large(
-    modules: str, needed: set[str], spared: str
-) -> None:
+def test_helpers_do_without_what_is_large(modules: str, needed: set[str], spared: str) -> None:
     said = python("-c", f"import sys, {modules}; print(*sys.modules)")
     loaded = {name.partition(".")[0] for name in said.split()}
     assert needed <= loaded
@@ -243,9 +241,7 @@ def test_what_lasts_beside_the_games_has_their_shape() -> None:
 NAMES = ("NOOP", "RIGHT", "FIRE", "LEFT")
 
 
-def by_hand(
-    actions: Sequence[int], over: Sequence[bool], limit: int
-) -> tuple[list[int], list[int]]:
+def slow(actions: Sequence[int], over: Sequence[bool], limit: int) -> tuple[list[int], list[int]]:
     """Return what one game is given, and how often FIRE was pressed in each game that ended."""
     given_to_game: list[int] = []
     pressed: list[int] = []
@@ -283,7 +279,7 @@ def test_equals_a_loop_over_single_games(limit: int, seed: int) -> None:
         guard.begin(ended)
     got = np.stack(played)
     for b in range(count):
-        wanted = by_hand(actions[:, b].tolist(), over[:, b].tolist(), limit)
+        wanted = slow(actions[:, b].tolist(), over[:, b].tolist(), limit)
         assert (got[:, b].tolist(), pressed[b]) == wanted
 
 

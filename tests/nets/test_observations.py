@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -18,18 +20,14 @@ from helpers.stacking import stacks_of
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 7), st.integers(1, 3))
-def test_every_observation_is_the_plain_stack_once_seen(
-    seed: int, depth: int, length: int, trajectories: int
-) -> None:
+def test_every_one_is_the_plain_stack(seed: int, depth: int, length: int, actors: int) -> None:
     rng = np.random.default_rng(seed)
     net = make_net(NetworkSettings(torso="tiny", width=4, stack=depth), (3, 4))
-    sent = [
-        random_trajectory(rng, i, games=2, length=length, stack=depth, frame_shape=(3, 4))
-        for i in range(trajectories)
-    ]
+    how: Any = {"games": 2, "length": length, "stack": depth, "frame_shape": (3, 4)}
+    sent = [random_trajectory(rng, i, **how) for i in range(actors)]
     batch = as_batch(sent)
     windows = Observations(net, batch.frames, batch.ages)
-    assert windows.shape == (2 * trajectories, length + 1)
+    assert windows.shape == (2 * actors, length + 1)
     plain = torch.cat([stacks_of(each, depth) for each in sent])
     want = net.preprocess(plain).flatten(0, 1)
     index = torch.from_numpy(rng.permutation(len(want)))
@@ -102,10 +100,8 @@ def test_a_perfect_decoder_gives_the_frames_back(
     seen = 84 * planes
     shape = (seen + 2 * bool(masks), 84)  # a mask of 85 actions takes two rows
     rng = np.random.default_rng(2)
-    statistics = InputStatistics(
-        rng.uniform(100, 150, shape).astype(np.float32),
-        rng.uniform(40, 60, shape).astype(np.float32),
-    )
+    mean, deviation = rng.uniform(100, 150, shape), rng.uniform(40, 60, shape)
+    statistics = InputStatistics(mean.astype(np.float32), deviation.astype(np.float32))
     heads = heads_of({"policy": 3})
     net = Network(settings, shape, heads, statistics, "float32", planes=planes, masks=masks)
     decoder = net.auxiliary

@@ -67,9 +67,7 @@ def slow(lstm: LSTM, inputs: Array, state: Array, begins: Array) -> tuple[Array,
     return outputs, last
 
 
-def step_by_step(
-    lstm: LSTM, inputs: torch.Tensor, state: torch.Tensor, begins: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def step_by_step(lstm: LSTM, inputs: Any, state: Any, begins: Any) -> tuple[Any, Any]:
     """Return what `LSTM.unroll` should, by single steps."""
     outputs = []
     for t in range(inputs.shape[1]):
