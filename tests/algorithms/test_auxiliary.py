@@ -76,15 +76,14 @@ def slow_ahead(batch: Batch, latents: Array, n: int, t: int) -> list[dict[str, A
         if at == batch.actions.shape[1] or not batch.mask[n, at]:
             break
         over = bool(batch.terminated[n, at] or batch.truncated[n, at])
-        steps.append(
-            {
-                "action": int(batch.actions[n, at]),
-                "sign": int(np.sign(float(batch.rewards[n, at]))),
-                "end": bool(batch.terminated[n, at]),
-                "weight": float(batch.weights[n]),
-                "latent": None if over else latents[n, at + 1],
-            }
-        )
+        step: dict[str, Any] = {
+            "action": int(batch.actions[n, at]),
+            "sign": int(np.sign(float(batch.rewards[n, at]))),
+            "end": bool(batch.terminated[n, at]),
+            "weight": float(batch.weights[n]),
+            "latent": None if over else latents[n, at + 1],
+        }
+        steps.append(step)
         if over:
             break
     return steps

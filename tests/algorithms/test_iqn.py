@@ -34,10 +34,9 @@ def test_the_quantiles_of_the_head_are_equation_4() -> None:
 
     def quantile(row: int, action: int, share: float) -> float:
         total = float(weights["last.bias"][action])
+        cosines = [math.cos(math.pi * i * share) for i in range(6)]
         for j in range(8):
-            wave = sum(
-                math.cos(math.pi * i * share) * weights["embedding.weight"][j, i] for i in range(6)
-            )
+            wave = sum(a * b for a, b in zip(cosines, weights["embedding.weight"][j], strict=True))
             embedded = max(wave + weights["embedding.bias"][j], 0.0)
             total += hidden[row, j].item() * embedded * weights["last.weight"][action, j]
         return total

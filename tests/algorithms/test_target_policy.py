@@ -59,8 +59,6 @@ def with_target(algorithm: APPO, net: Network) -> AlgorithmState:
     return algorithm.start() | target
 
 
-
-
 def found_in(algorithm: APPO, net: Network, minibatch: Any, state: AlgorithmState) -> Any:
     """Return the loss, terms and gradients."""
     net.zero_grad()

@@ -74,9 +74,8 @@ def test_a_state_comes_back_from_a_file() -> None:
         "empty": {},
     }
     tensors, values = split(state, "play/actor-0")
-    assert set(tensors) == {
-        f"play/actor-0/{name}" for name in ("frames", "nothing", "inner/deep/ages", "tensor")
-    }
+    names = ("frames", "nothing", "inner/deep/ages", "tensor")
+    assert set(tensors) == {f"play/actor-0/{name}" for name in names}
     again = join(load(save(tensors)), json.loads(json.dumps(values)), "play/actor-0")
     np.testing.assert_equal(again, state | {"tensor": np.array([1.5, -2.0], dtype=np.float32)})
     assert again["frames"].dtype == np.uint8

@@ -27,7 +27,6 @@ with locked(Path(sys.argv[1]), "it"):
 """
 
 
-
 def test_a_link_is_no_lock_and_what_it_leads_to_stays(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (tmp_path / LOCK).symlink_to(tmp_path / "precious")

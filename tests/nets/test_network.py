@@ -88,10 +88,6 @@ def test_a_bfloat16_copy_for_acting_gives_almost_the_same_policy() -> None:
     assert (precise.softmax(dim=1) - found.softmax(dim=1)).abs().max() < 0.03
 
 
-HEADS = heads_of({"policy": 3})
-SETTINGS = NetworkSettings(torso="tiny", width=8, stack=1)
-
-
 @pytest.mark.parametrize(
     ("float32", "bfloat16", "want"),
     [(2.0, 1.0, "bfloat16"), (1.05, 1.0, "float32"), (1.0, 1.0, "float32"), (1.0, 9.0, "float32")],
@@ -104,7 +100,8 @@ def test_bfloat16_is_taken_only_if_it_is_clearly_faster(
     now = itertools.chain(itertools.accumulate(ticks), itertools.repeat(1e9))
     monkeypatch.setattr(time, "thread_time", lambda: next(now))
     before = torch.get_rng_state()
-    found = precision.faster_precision(SETTINGS, (4, 4), HEADS, samples=2, repeats=2)
+    given = NetworkSettings(torso="tiny", width=8, stack=1), (4, 4), heads_of({"policy": 3})
+    found = precision.faster_precision(*given, samples=2, repeats=2)
     assert found == want
     assert torch.equal(torch.get_rng_state(), before)  # measuring leaves it alone
 
