@@ -210,8 +210,7 @@ def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
     both, terms = algorithm.loss(net, minibatch, algorithm_state)
     own, more = own_loss(net, minibatch)
     policy, decoder = gradient(net, without), gradient(net, own)
-    assert policy.abs().max() > 1e-4
-    assert decoder.abs().max() > 1e-4
+    assert min(policy.abs().max(), decoder.abs().max()) > 1e-4
     torch.testing.assert_close(gradient(net, both), policy + decoder, rtol=1e-3, atol=1e-6)
     name = "prediction_loss" if form == "predict" else "reconstruction_loss"
     assert terms[name] == more[name]

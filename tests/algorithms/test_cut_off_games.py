@@ -41,10 +41,8 @@ from helpers.servers import played
 GAMMA, LAM = 0.9, 0.8
 BASIC = [cut_games.alone, cut_games.same_step, cut_games.next_step]
 PROCESSES = [cut_games.in_processes, cut_games.in_processes_disabled]
-MAKERS = [
-    *(*BASIC, cut_games.disabled, *cut_games.FOREIGN),
-    *(pytest.param(make, marks=pytest.mark.processes) for make in PROCESSES),
-]
+MAKERS: list[Any] = [*BASIC, cut_games.disabled, *cut_games.FOREIGN]
+MAKERS += [pytest.param(make, marks=pytest.mark.processes) for make in PROCESSES]
 
 
 def vector_net(stack: int = 1, recurrent: Literal["none", "lstm"] = "none") -> Network:
@@ -173,8 +171,7 @@ def test_every_step_has_the_target_by_hand(make: MakeEnv, length: int) -> None:
                 errors.append((target.n_step - shown[t]) ** 2)
                 learned.append(row.learned[begin + t] or (0, 0))
         if errors:
-            loss = float(terms["value_loss"])
-            assert loss == pytest.approx(np.mean(errors) / 2, rel=1e-4)
+            assert float(terms["value_loss"]) == pytest.approx(np.mean(errors) / 2, rel=1e-4)
     wanted = [step for row in rows for step in row.learned if step]
     assert sorted(learned) == sorted(wanted)
     lasts = {end for game, t in wanted for steps, end in [kind(game)] if t == steps - 1}

@@ -124,9 +124,8 @@ def test_targets_and_loss_step_by_step(name: str, form: Any, duelling: bool) -> 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_munchausen_with_distributions_takes_their_means(name: str) -> None:
-    algorithm = replace(
-        ALGORITHMS[name], values="quantiles", munchausen=0.8, temperature=0.5, gamma=0.95
-    )
+    base = replace(ALGORITHMS[name], values="quantiles", gamma=0.95)
+    algorithm = replace(base, munchausen=0.8, temperature=0.5)
     net, sent, batch = made(algorithm, seed=2)
     terms = learned(algorithm, net, batch, algorithm.start())
     values = outputs_of(net, sent).mean(axis=3)

@@ -38,8 +38,7 @@ def test_one_with_a_slice_missing_is_passed_over_with_a_line(tmp_path: Path) -> 
         newest_checkpoint(tmp_path)
     write(tmp_path, 1)
     path, found, passed_over = newest_checkpoint(tmp_path)
-    assert found.version == Version(0, 1)
-    assert path.name == "00000001.safetensors"
+    assert (found.version, path.name) == (Version(0, 1), "00000001.safetensors")
     assert passed_over == [
         "checkpoint 00000002.safetensors is incomplete: 20 of 30 parameters; using the one before"
     ]

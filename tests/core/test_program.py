@@ -15,9 +15,8 @@ from colobus.core.errors import program
 
 def executable(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        f"#!{sys.executable}\nfrom colobus.core.errors import program\nprint(program())\n"
-    )
+    script = "from colobus.core.errors import program\nprint(program())\n"
+    path.write_text(f"#!{sys.executable}\n{script}")
     path.chmod(0o755)
     return path
 

@@ -145,8 +145,7 @@ def test_a_frame_has_all_that_is_observed(kind: str) -> None:
 
     batch = SyncVectorEnv([lambda: Same(space)] * 2)
     both = found.frames(batch.reset(seed=1)[0])
-    assert both.shape == (2, *shape)
-    assert both.dtype == found.frame_type
+    assert (both.shape, both.dtype) == ((2, *shape), found.frame_type)
     np.testing.assert_array_equal(both[0], both[1])
     np.testing.assert_array_equal(both[0], frame)
 

@@ -36,9 +36,8 @@ def slow_transposed(x: Array, weight: Array, bias: Array, side: tuple[int, int])
     count, _, height, width = x.shape
     large = np.zeros((count, weight.shape[1], 2 * height + 8, 2 * width + 8))
     for i, j in np.ndindex(height, width):
-        large[:, :, 2 * i : 2 * i + 8, 2 * j : 2 * j + 8] += np.einsum(
-            "mc,cfyx->mfyx", x[:, :, i, j], weight
-        )
+        picture = np.einsum("mc,cfyx->mfyx", x[:, :, i, j], weight)
+        large[:, :, 2 * i : 2 * i + 8, 2 * j : 2 * j + 8] += picture
     return large[:, :, 3 : 3 + side[0], 3 : 3 + side[1]] + bias[:, None, None]
 
 

@@ -29,10 +29,8 @@ def numpy_torso(net: Network, seen: Array, planes: int) -> Array:
     """Part by part in float64, with zero channels left out and each ReLU before its pooling."""
     weights = {name: as_array(value) for name, value in net.torso.named_parameters()}
     depth, height = seen.shape[1], seen.shape[2] // planes
-    x = np.stack(
-        [seen[:, k, p * height : (p + 1) * height] for k in range(depth) for p in range(planes)],
-        axis=1,
-    ).astype(np.float64)
+    rows = [seen[:, k, p * height : (p + 1) * height] for k in range(depth) for p in range(planes)]
+    x = np.stack(rows, axis=1).astype(np.float64)
     for i, pooled in enumerate([True, True, True, False]):
         weight = weights[f"convolutions.{i}.weight"][:, : x.shape[1]]
         x = np.maximum(convolved(x, weight), 0.0)
