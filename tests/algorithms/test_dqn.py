@@ -140,7 +140,6 @@ class Slow:
             if found:
                 self.priorities[w] = 0.9 * max(found) + 0.1 * np.mean(found)
 
-
     def best(self, b: int, t: int) -> float:
         """max_a Q'(x, a), or double: Q'(x, argmax_a Q(x, a)) (Hasselt et al. 2016)."""
         row = b * (LENGTH + 1) + t

@@ -65,7 +65,7 @@ def histogram_of(value: float, bins: int, most: float) -> list[float]:
 def estimated(
     advantage: str, batch: Batch, rewards: Any, outputs: dict[str, Any], gamma: float, lam: float
 ) -> Any:
-    """Return GAE's or V-trace's targets for policy [N, T + 1, A] and value [N, T + 1] of a batch."""
+    """Return what GAE or V-trace estimates with policy [N, T + 1, A] and value [N, T + 1]."""
     given = (rewards, outputs["value"], batch.terminated, batch.truncated)
     if advantage == "gae":
         return returns.gae(*given, gamma, lam)
