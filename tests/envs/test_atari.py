@@ -226,7 +226,7 @@ def test_a_stack_has_the_newest_frames_and_is_black_before_the_start() -> None:
     stack.push(frame(2))
     stack.push(frame(3), over=np.array([False, True]))
     stack.push(frame(4), over=np.array([False, False]))
-    assert (stack.stacks.shape, stack.stacks.dtype) == ((2, 3, 2, 3), np.uint8)
+    assert (stack.stacks.shape, stack.stacks.dtype.name) == ((2, 3, 2, 3), "uint8")
     assert stack.stacks[:, :, 0, 0].tolist() == [[2, 3, 4], [0, 103, 104]]
     alone = FrameStack(1, frame(1))
     alone.push(frame(2), over=np.array([True, False]))

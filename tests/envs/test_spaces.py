@@ -39,7 +39,7 @@ def count(*shape: int) -> Any:
     return np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
 
 
-BOARDS = [
+BOARDS: list[tuple[Any, ...]] = [
     (True, False, [(84, 84, 3), (210, 160, 3), (96, 96, 1), (2, 2, 3), (10, 10, 7), (12, 9)]),
     (False, False, [(3, 84, 84), (3, 210, 160), (17, 19, 19)]),
     (True, True, [(8, 8, 12), (10, 9, 14), (14, 10, 9), (8, 8, 8), (9, 3, 9)]),
@@ -145,7 +145,7 @@ def test_a_frame_has_all_that_is_observed(kind: str) -> None:
 
     batch = SyncVectorEnv([lambda: Same(space)] * 2)
     both = found.frames(batch.reset(seed=1)[0])
-    assert (both.shape, both.dtype) == ((2, *shape), found.frame_type)
+    assert (both.shape, both.dtype.name) == ((2, *shape), found.frame_type)
     np.testing.assert_array_equal(both[0], both[1])
     np.testing.assert_array_equal(both[0], frame)
 
