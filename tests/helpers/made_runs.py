@@ -62,6 +62,14 @@ def make_run(
     return folder
 
 
+def change_config(run: Path, **groups: Row) -> None:
+    """Change settings in a run's ``config.json``, each in its group."""
+    path = run / "config.json"
+    config = json.loads(path.read_text())
+    config |= {name: config.get(name, {}) | values for name, values in groups.items()}
+    path.write_text(json.dumps(config))
+
+
 def evaluate(
     run: Path, steps: int, scores: Sequence[float], protocol: str = "sticky", **more: Any
 ) -> Path:

@@ -25,7 +25,7 @@ from colobus.runs.listing import (
 )
 from colobus.runs.read import RunFilm, RunFolder, milestones
 from helpers.launching import colobus, printed, told
-from helpers.made_runs import append, evaluate, make_run, rising, row
+from helpers.made_runs import Row, append, change_config, evaluate, make_run, rising, row
 
 VERSION_0_1 = Path(__file__).parent.parent / "data" / "version-0.1"
 
@@ -58,26 +58,22 @@ def test_runs_with_other_weights_or_simulated_time_are_a_group_of_their_own(
     tmp_path: Path, name: str, said: str
 ) -> None:
     a, b, c = (make_run(tmp_path / name, rising(5), seed=ord(name)) for name in "abc")
-    config = json.loads((b / "config.json").read_text())
-    config["about"][name] = said
-    (b / "config.json").write_text(json.dumps(config))
+    change_config(b, about={name: said})
     groups = grouped([read(a), read(b), read(c)])
     assert [[run.path for run in group] for group in groups] == [[a, c], [b]]
 
 
-@pytest.mark.parametrize(("share", "count"), [(0.0, 1), (0.8, 2)])
+@pytest.mark.parametrize(
+    ("share", "ends"), [(0.0, [""]), (0.8, [" · minutes 10", " · minutes 60"])]
+)
 def test_runs_whose_schedules_ended_at_another_time_are_no_seeds_of_one_another(
-    tmp_path: Path, share: float, count: int
+    tmp_path: Path, share: float, ends: list[str]
 ) -> None:
     """With --anneal-share the run's minutes decide what is learned, else only how long."""
     for name, minutes in (("a", 10), ("b", 60)):
-        path = make_run(tmp_path / name, rising(5)) / "config.json"
-        config = json.loads(path.read_text())
-        config["algorithm"]["anneal_share"] = share
-        path.write_text(json.dumps(config | {"stop": {"minutes": minutes}}))
+        run = make_run(tmp_path / name, rising(5))
+        change_config(run, algorithm={"anneal_share": share}, stop={"minutes": minutes})
     groups = grouped([read(tmp_path / name) for name in "ab"])
-    assert len(groups) == count
-    ends = [" · minutes 10", " · minutes 60"] if share else [""]
     assert group_names(groups) == [f"pong · appo{end}" for end in ends]
 
 
@@ -89,14 +85,22 @@ def test_runs_of_version_0_1_are_read(name: str) -> None:
     assert run.seed is not None
 
 
-def test_a_run_that_wrote_nothing_of_late_is_not_learning(tmp_path: Path) -> None:
-    path = make_run(tmp_path / "a", rising(5))
+RARE = [row(1000, 30.0, 1.0), row(2000, 60.0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "age", "learning"), [(rising(5), 3600, False), (RARE, 40, True), (RARE, 80, False)]
+)
+def test_a_run_is_learning_until_its_next_line_is_late(
+    tmp_path: Path, rows: list[Row], age: float, learning: bool
+) -> None:
+    path = make_run(tmp_path / "a", rows)
     (path / "lock").touch()
-    os.utime(path / "metrics.jsonl", (time.time() - 3600,) * 2)
+    os.utime(path / "metrics.jsonl", (time.time() - age,) * 2)
     run = read(path)
-    assert not run.learning
+    assert run.learning == learning
     assert run.age is not None
-    assert 3590 < run.age < 3700
+    assert age - 10 < run.age < age + 100
 
 
 def test_evaluations_are_read_when_they_come_and_interrupted_ones_left_out(tmp_path: Path) -> None:
@@ -266,8 +270,7 @@ def test_a_place_that_is_no_folder_is_named(tmp_path: Path) -> None:
 def tagged_run(folder: Path, tags: str, score: float) -> Path:
     """Make a run with tags that has come to 2,000 steps."""
     made = make_run(folder, rising(2, slope=score / 2), seed=7)
-    config = json.loads((made / "config.json").read_text())
-    (made / "config.json").write_text(json.dumps(config | {"tracker": {"tags": tags}}))
+    change_config(made, tracker={"tags": tags})
     return made
 
 
@@ -283,17 +286,7 @@ def test_runs_are_listed_by_their_tags(tmp_path: Path) -> None:
     want |= {"steps": 2000, "seconds": 4.0, "score": 5.0, "evaluated": 4.5}
     assert {name: only[name] for name in want} == want
     lines = printed("runs", tmp_path).splitlines()
-    assert lines[2].split()[:9] == [
-        "b",
-        "lr,",
-        "slow",
-        "pong",
-        "appo",
-        "7",
-        "2,000",
-        "0:04",
-        "5.00",
-    ]
+    assert lines[2].split()[:9] == "b lr, slow pong appo 7 2,000 0:04 5.00".split()
     make_run(tmp_path / ("q" * 60))
     assert printed("runs", tmp_path).count("q") == 60  # folded, not cut, where a name is long
     said = printed("runs", tmp_path, "--tags", "none")
@@ -303,26 +296,15 @@ def test_runs_are_listed_by_their_tags(tmp_path: Path) -> None:
 
 def test_a_whole_number_may_stand_for_a_float(tmp_path: Path) -> None:
     """From Python gradient_clip=1 is written as 1, from the command line as 1.0."""
-    for name, lr in (("a", 1), ("b", 1.0)):
-        make_run(tmp_path / name, rising(5), lr=lr)
-    assert len(grouped([read(tmp_path / name) for name in "ab"])) == 1
+    runs = [read(make_run(tmp_path / name, lr=lr)) for name, lr in (("a", 1), ("b", 1.0))]
+    assert len(grouped(runs)) == 1
 
 
 def test_a_run_that_is_named_by_two_paths_is_one(tmp_path: Path) -> None:
     run = make_run(tmp_path / "runs" / "a", rising(5))
     (tmp_path / "latest").symlink_to(run)
-    found = Runs([tmp_path / "runs", tmp_path / "runs" / ".." / "runs", tmp_path / "latest"])
-    found.look()
-    assert [one.path for one in found.all] == [run]
-
-
-def test_a_run_of_rare_lines_is_learning_until_it_is_late(tmp_path: Path) -> None:
-    path = make_run(tmp_path / "a", [row(1000, 30.0, 1.0), row(2000, 60.0, 1.0)])
-    (path / "lock").touch()
-    for age, learning in ((40, True), (80, False)):
-        moment = time.time() - age
-        os.utime(path / "metrics.jsonl", (moment, moment))
-        assert read(path).learning == learning
+    runs = found(tmp_path / "runs", tmp_path / "runs" / ".." / "runs", tmp_path / "latest")
+    assert [one.path for one in runs] == [run]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of folders are text there")
