@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 import os
 import re
 import sys
@@ -25,25 +24,34 @@ from colobus.report.plots import SOURCES, public_curves
 from colobus.report.provenance import machine_line, protocol_line, results_csv
 from colobus.report.results import TRAINING_GAMES, Results, read_results, score_at
 from helpers.launching import printed, refused
-from helpers.made_runs import append, evaluate, make_run, rising, row
+from helpers.made_runs import append, change_config, evaluate, make_run, rising, row
 from helpers.markup import Page
 
 NAME = "<img src=x onerror=alert(1)>$x$"
 
 
+def undrawn(results: Results) -> list[Block]:
+    """Return the blocks of a report; no picture is drawn."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in vars(plots) if name.endswith(("_picture", "_pictures"))]:
+            patch.setattr(plots, name, lambda *_: "")
+        return compose(results)[1]
+
+
 def report(results: Results) -> str:
-    return as_html(*compose(results))
+    return as_html("Report", undrawn(results))
+
+
+def opening(results: Results) -> str:
+    """Return what a report says of the scores before it has any."""
+    return str(undrawn(results)[1])
 
 
 def tables(results: Results) -> dict[str, list[tuple[str, ...]]]:
-    """Return the rows of each table by the heading before it; no picture is drawn."""
+    """Return the rows of each table by the heading before it."""
     found: dict[str, list[tuple[str, ...]]] = {}
     heading = ""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in vars(plots) if name.endswith("_picture")]:
-            patch.setattr(plots, name, lambda *_: "")
-        blocks = compose(results)[1]
-    for block in blocks:
+    for block in undrawn(results):
         if isinstance(block, Heading):
             heading = block.text
         elif isinstance(block, Table):
@@ -108,31 +116,25 @@ def test_the_newest_evaluation_of_each_run_counts(two_seeds: Path) -> None:
 
 @pytest.mark.slow
 def test_without_evaluations_scores_of_training_count_and_that_is_said(tmp_path: Path) -> None:
-    make_run(tmp_path / "pong-1", rising(50))
+    run = make_run(tmp_path / "pong-1")
+    with pytest.raises(ColobusError, match="none has a score yet"):
+        read_results([tmp_path])
+    append(run, *rising(50))
     results = read_results([tmp_path])
     assert results.protocol == TRAINING_GAMES
-    assert results.all[0].score == 5.0
+    assert (results.all[0].score, results.all[0].games) == (5.0, 9)  # of few games it says how many
     assert "while learning" in report(results)
-    assert {row[4] for row in tables(results)["pong"][1:] if row[1] == "no-ops, 30 min"} == {
-        "no: not evaluated"
-    }
+    said = {row[4] for row in tables(results)["pong"][1:] if row[1] == "no-ops, 30 min"}
+    assert said == {"no: not evaluated"}
 
 
 def test_an_earlier_checkpoint_that_was_evaluated_is_told(tmp_path: Path) -> None:
     for name, steps in (("a", 9000), ("b", 4000)):
         run = make_run(tmp_path / name, rising(9), seed=ord(name))
         evaluate(run, steps, [1.0, 3.0])
-    about = str(compose(read_results([tmp_path]))[1][1])
-    assert "Of these runs an earlier checkpoint played: b, after 4,000 of 9,000 steps." in about
-    assert "different numbers of steps" not in about  # both learned from 9,000
-
-
-@pytest.mark.slow
-def test_a_run_that_learned_on_after_its_best_checkpoint_learned_for_longer(tmp_path: Path) -> None:
-    for name, rows in (("a", 4), ("b", 9)):
-        evaluate(make_run(tmp_path / name, rising(rows), seed=ord(name)), 4000, [1.0, 3.0])
-    about = str(compose(read_results([tmp_path]))[1][1])
-    assert " learned for different numbers of steps: appo in pong." in about
+    said = opening(read_results([tmp_path]))
+    assert "Of these runs an earlier checkpoint played: b, after 4,000 of 9,000 steps." in said
+    assert "different numbers of steps" not in said  # both learned from 9,000
 
 
 def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> None:
@@ -144,15 +146,11 @@ def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> No
     results = read_results([tmp_path])
     assert results.protocol == "noop"
     assert [run.name for run, _, _ in results.unscored] == ["pong-1"]
-    about = compose(results)[1][1]
-    assert isinstance(about, Text)
-    assert "pong-1" in about.text
+    assert "pong-1" in opening(results)
     unscored = read_results([tmp_path], "training").unscored
     assert [run.name for run, _, _ in unscored] == ["pong-2", "pong-3"]
-    scores = tables(results)["Scores"]
-    assert [row[:5] for row in scores] == [
-        ("pong", "appo", "2", "1.50 ± 0.00", f"1.50, 1.50, {DASH}"),
-    ]
+    (scores,) = tables(results)["Scores"]
+    assert scores[:5] == ("pong", "appo", "2", "1.50 ± 0.00", f"1.50, 1.50, {DASH}")
     assert tables(results)["How every number was measured"][-1][:4] == ("pong-1", "appo", "1", DASH)
     with pytest.raises(ColobusError, match="none has a score by protocol human"):
         read_results([tmp_path], "human")
@@ -172,14 +170,11 @@ def test_only_an_emulator_has_frames(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="names of folders are text there")
 def test_a_folder_whose_name_is_no_text_is_in_the_report(tmp_path: Path) -> None:
-    run = make_run(Path(os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9-1")), rising(5))
-    evaluate(run, 10_000, [1.0, 3.0])
-    for number in (b"\xe9", b"\xe8"):  # without settings their groups are named like the folders
-        other = make_run(
-            Path(os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9-" + number)), rising(5)
-        )
-        evaluate(other, 10_000, [1.0, 3.0])
-        (other / "config.json").write_text("")
+    for end in (b"1", b"\xe9", b"\xe8"):
+        run = make_run(tmp_path / os.fsdecode(b"caf\xe9-" + end), rising(5))
+        evaluate(run, 10_000, [1.0, 3.0])
+        if end != b"1":  # without settings their groups are named like the folders
+            (run / "config.json").write_text("")
     for name in ("report.html", "report.md"):
         words = ["report", str(tmp_path), "--out", str(tmp_path / name)]
         assert main.run([*words, "--csv", str(tmp_path / "all.csv")]) == 0
@@ -246,7 +241,7 @@ def test_peaks_and_what_was_passed_are_told_in_minutes(tmp_path: Path) -> None:
     make_run(tmp_path / "breakout-3", rising(60), game="breakout", seed=3)  # of fewer than 50 games
     make_run(tmp_path / "breakout-4", game="breakout", seed=4)  # nobody knows
     assert tables(read_results([tmp_path]))["Time to the peak"][0][4:] == (DASH, DASH)
-    captions = [b.caption for b in compose(results)[1] if isinstance(b, Figure)]
+    captions = [b.caption for b in undrawn(results) if isinstance(b, Figure)]
     assert "How many of 2 games were above a level after which time." in captions
 
 
@@ -285,19 +280,11 @@ def test_names_are_what_differs(tmp_path: Path) -> None:
         evaluate(run, 9_000, [1.0])
     results = read_results([tmp_path])
     assert results.games == ["own environment"]
-    assert [row[1:3] for row in tables(results)["Scores"]] == [
-        ("appo, lr 0.1", "2"),
-        ("appo, lr 0.2", "1"),
-    ]
+    rows = [row[1:3] for row in tables(results)["Scores"]]
+    assert rows == [("appo, lr 0.1", "2"), ("appo, lr 0.2", "1")]
     twin = tmp_path / "__main__-lambda-16-1"  # the same lines made another environment
     evaluate(make_run(twin, rising(9), "__main__:<lambda>#16", 1, 0.1), 9_000, [1.0])
     assert read_results([tmp_path]).games == [f"own environment {i}" for i in (1, 2, 3, 4)]
-
-
-def test_no_scores_are_said(tmp_path: Path) -> None:
-    make_run(tmp_path / "a")
-    with pytest.raises(ColobusError, match="none has a score yet"):
-        read_results([tmp_path])
 
 
 def many(tmp_path: Path, games: int, runs: int) -> Results:
@@ -378,7 +365,7 @@ def test_where_the_time_went_is_that_of_the_newest_line(tmp_path: Path) -> None:
     assert tables(results)["Where the time went"] == [
         ("new", "emulate", "emulate 60 %, act 30 %", "wait for experience 70 %, learn 25 %")
     ]
-    found = [block for block in compose(results)[1] if isinstance(block, Table)]
+    found = [block for block in undrawn(results) if isinstance(block, Table)]
     (table,) = (one for one in found if "speed limited by" in one.columns)
     assert table.columns[2:] == ("time of actors", "time of learners")
     (tmp_path / "new" / "metrics.jsonl").unlink()
@@ -392,10 +379,8 @@ def test_an_exported_agent_is_reported_without_curves(tmp_path: Path) -> None:
     title, blocks = compose(read_results([tmp_path]))
     assert title == "Report: 2 games"
     assert not [block for block in blocks if isinstance(block, Heading) and "curves" in block.text]
-    assert [figure.caption[:19] for figure in blocks if isinstance(figure, Figure)] == [
-        "Means over runs; da",
-        "Performance profile",
-    ]
+    captions = [block.caption[:19] for block in blocks if isinstance(block, Figure)]
+    assert captions == ["Means over runs; da", "Performance profile"]
     found = tables(read_results([tmp_path]))
     assert [row[3] for row in found["Scores"]] == ["2.00 ± 1.00", "2.00 ± 1.00"]
     assert len(found["pong"]) > 10  # published scores beside it
@@ -432,20 +417,23 @@ def test_a_gpu_and_simulated_time_are_said_of_the_machine(
     tmp_path: Path, about: dict[str, str], said: str
 ) -> None:
     run = make_run(tmp_path / "run", rising(5))
-    config = json.loads((run / "config.json").read_text())
-    config["about"] |= about
-    (run / "config.json").write_text(json.dumps(config))
+    change_config(run, about=about)
     assert said in machine_line(read_results([run]).all[0].run)
 
 
 def test_the_table_for_computers_has_a_line_for_each_run(two_seeds: Path) -> None:
+    """Runs without a score have one, too, and a spreadsheet computes no name."""
+    evaluate(make_run(two_seeds / "=HYPERLINK(1)", seed=3), 5_000, [-1.0, -3.0])
+    make_run(two_seeds / "unscored", rising(9), seed=4)
     rows = list(csv.DictReader(io.StringIO(results_csv(read_results([two_seeds])))))
     assert [(row["run"], row["seed"], row["score"]) for row in rows] == [
+        ("'=HYPERLINK(1)", "3", "-2.0"),
         ("pong-1", "1", "2.0"),
         ("pong-2", "2", "6.0"),
+        ("unscored", "4", ""),
     ]
-    assert float(rows[0]["human_normalised_percent"]) == pytest.approx(100 * 22.7 / 35.3)
-    assert rows[0]["machine"].startswith("A processor")
+    assert float(rows[1]["human_normalised_percent"]) == pytest.approx(100 * 22.7 / 35.3)
+    assert rows[1]["machine"].startswith("A processor")
 
 
 REFER = ("src", "href", "xlink:href", "data", "action")
@@ -456,7 +444,7 @@ def test_the_file_stands_alone_and_runs_nothing(tmp_path: Path) -> None:
     run = make_run(tmp_path / NAME.replace("/", "_"), rising(50), game=NAME, name=NAME)
     make_run(tmp_path / "other", rising(50), game=NAME, name="b")
     evaluate(run, 50_000, [1.0, 2.0], protocol=NAME)
-    text = report(read_results([tmp_path]))
+    text = as_html(*compose(read_results([tmp_path])))
     page = Page(text)
     tags = {tag for tag, _ in page.tags}
     assert "svg" in tags
@@ -518,14 +506,6 @@ def test_the_same_runs_give_the_same_report(two_seeds: Path) -> None:
     assert first == second
 
 
-def test_a_spreadsheet_computes_no_name_of_a_run(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "=HYPERLINK(1)", rising(5))
-    evaluate(run, 5_000, [-1.0, -3.0])
-    rows = list(csv.reader(io.StringIO(results_csv(read_results([run])))))
-    assert rows[1][0] == "'=HYPERLINK(1)"
-    assert "-2.0" in rows[1]
-
-
 def test_runs_of_one_method_are_compared_by_one_policy(two_seeds: Path) -> None:
     more = evaluate(two_seeds / "pong-1", 1_000_000, [20.0] * 9, policy="greedy")
     more.rename(more.with_name("1000000-sticky-greedy.json"))
@@ -582,11 +562,6 @@ def test_a_game_without_an_emulator_has_no_settings_of_one(tmp_path: Path) -> No
     assert protocol_line(result) == "training: 2 games, actions sampled, seed 1"
 
 
-def test_a_mean_of_few_games_says_how_many(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [row(1000 * i, i, 1.0) | {"games": i} for i in range(1, 4)])
-    assert read_results([run]).all[0].games == 3
-
-
 def test_of_protocols_of_as_many_runs_that_of_later_checkpoints_counts(tmp_path: Path) -> None:
     """An evaluator beside a run has seen earlier ones, by another protocol."""
     run = make_run(tmp_path / "a", rising(9))
@@ -595,44 +570,32 @@ def test_of_protocols_of_as_many_runs_that_of_later_checkpoints_counts(tmp_path:
     assert read_results([tmp_path]).protocol == "training"
 
 
-def test_runs_of_one_group_that_learned_for_longer_are_told(tmp_path: Path) -> None:
-    for seed, steps in ((1, 5), (2, 9)):
-        make_run(tmp_path / f"pong-{seed}", rising(steps), seed=seed)
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_runs_of_one_group_that_learned_for_longer_are_told(
+    tmp_path: Path, evaluated: bool
+) -> None:
+    """A run that went on after its best checkpoint, which was evaluated, learned for longer too."""
+    for seed, rows in ((1, 5), (2, 9)):
+        run = make_run(tmp_path / f"pong-{seed}", rising(rows), seed=seed)
         make_run(tmp_path / f"qbert-{seed}", rising(9), game="qbert", seed=seed)
-    about = str(compose(read_results([tmp_path]))[1][1])
-    assert " learned for different numbers of steps: appo in pong." in about
+        if evaluated:
+            evaluate(run, 4_000, [1.0, 3.0])
+    said = opening(read_results([tmp_path]))
+    assert " learned for different numbers of steps: appo in pong." in said
 
 
-def test_an_agent_that_was_exported_from_a_run_is_no_further_run(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", rising(9))
-    config = json.loads((run / "config.json").read_text())
-    config["about"]["run"] = "abc"
-    for folder in (run, make_run(tmp_path / "agent"), make_run(tmp_path / "other")):
-        config["about"]["run"] = "def" if folder.name == "other" else "abc"
-        (folder / "config.json").write_text(json.dumps(config))
-        evaluate(folder, 9_000, [1.0, 3.0])
-    assert {one.run.name for one in read_results([tmp_path]).all} == {"run", "other"}
-
-
-def test_copies_and_two_exported_agents_of_a_run_are_one_run(tmp_path: Path) -> None:
+def test_copies_and_exported_agents_of_a_run_are_one_run(tmp_path: Path) -> None:
     made = {"copy": 4, "run": 9, "agent": 0, "agent-2": 0}
     for name, rows in made.items():
         folder = make_run(tmp_path / name, rising(rows))
-        config = json.loads((folder / "config.json").read_text())
-        config["about"]["run"] = "abc"
-        (folder / "config.json").write_text(json.dumps(config))
+        change_config(folder, about={"run": "abc"})
         evaluate(folder, 9_000, [1.0, 3.0], "sticky" if rows else "training")
     assert [one.run.name for one in read_results([tmp_path], "sticky").all] == ["run"]
     results = read_results([tmp_path], "training")  # by which the run was not evaluated
     assert [one.run.name for one in results.all] == ["agent"]
     assert [run.name for run, _, _ in results.unscored] == ["run"]
-
-
-def test_the_table_for_computers_has_runs_without_a_score(tmp_path: Path) -> None:
-    evaluate(make_run(tmp_path / "a", rising(9)), 9_000, [1.0, 3.0])
-    make_run(tmp_path / "b", rising(9), seed=2)
-    rows = list(csv.DictReader(io.StringIO(results_csv(read_results([tmp_path])))))
-    assert [(row["run"], row["seed"], row["score"]) for row in rows] == [
-        ("a", "1", "2.0"),
-        ("b", "2", ""),
-    ]
+    other = make_run(tmp_path / "other")
+    change_config(other, about={"run": "def"})
+    for folder in (other, tmp_path / "agent"):
+        evaluate(folder, 9_000, [1.0, 3.0], "sticky")
+    assert [one.run.name for one in read_results([tmp_path], "sticky").all] == ["other", "run"]
