@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import signal
@@ -10,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection
@@ -32,7 +33,7 @@ from colobus.envs.api import GameSettings
 from colobus.evaluation.start_states import read_starts
 from colobus.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
 from colobus.page.server import cookie_name
-from helpers.launching import printed, python, refused, start, wait_until
+from helpers.launching import LONG, printed, python, refused, start, wait_until
 from helpers.made_runs import evaluate, make_run, rising
 from helpers.players import CATCH, Catcher, Scripted
 
@@ -40,6 +41,8 @@ TOKEN, PORT = "a-token-of-a-test", 4711
 PONG = GameSettings(game="pong")
 RIGHT = 3
 """Code of the action in `ale_py.Action`."""
+
+Facts = dict[str, Any]
 
 
 @contextmanager
@@ -52,17 +55,25 @@ def playing(game: LiveGame) -> Iterator[LiveGame]:
     wait_until(lambda: "game" not in {thread.name for thread in threading.enumerate()})
 
 
-def pictures_of(game: LiveGame, count: int) -> list[tuple[Bytes, dict[str, Any]]]:
-    """Return the next pictures that somebody sees who asks as fast as possible."""
-    found: list[tuple[Bytes, dict[str, Any]]] = []
-    newest = 0
-    while len(found) < count:
-        answer = game.picture(newest)
-        if answer is not None:
-            image, facts = answer
-            newest = facts["number"]
-            found.append((np.asarray(Image.open(io.BytesIO(image))), facts))
-    return found
+def looking_at(game: LiveGame) -> Iterator[tuple[bytes, Facts]]:
+    """Give the pictures that somebody sees who asks as fast as possible, and their facts."""
+    end, newest = time.monotonic() + LONG, 0
+    while time.monotonic() < end:
+        if answer := game.picture(newest):
+            newest = answer[1]["number"]
+            yield answer
+    pytest.fail("it never came")
+
+
+def pictures_of(game: LiveGame, count: int) -> list[tuple[Bytes, Facts]]:
+    """Return the next pictures that somebody sees."""
+    seen = itertools.islice(looking_at(game), count)
+    return [(np.asarray(Image.open(io.BytesIO(image))), facts) for image, facts in seen]
+
+
+def wait_for(game: LiveGame, holds: Callable[[Facts], bool]) -> Facts:
+    """Return the facts of the first picture of which something holds."""
+    return next(facts for _, facts in looking_at(game) if holds(facts))
 
 
 @pytest.mark.slow
@@ -88,12 +99,7 @@ def test_the_pictures_are_those_of_the_game_at_its_own_speed() -> None:
 @pytest.mark.slow
 def test_games_follow_one_another_and_their_scores_are_told() -> None:
     with playing(LiveGame(Catcher())) as game:
-        newest = 0
-        facts: dict[str, Any] = {}
-        while facts.get("games", 0) < 2 or facts["over"]:
-            if answer := game.picture(newest):
-                facts = answer[1]
-                newest = facts["number"]
+        facts = wait_for(game, lambda facts: facts["games"] >= 2 and not facts["over"])
     assert facts["scores"] == [1.0] * (facts["games"] - 1)
     assert facts["score"] == 0.0
 
@@ -139,16 +145,6 @@ def test_what_was_kept_is_said_when_the_command_is_stopped(
     with pytest.raises(Interrupted):
         play(["zoo:pong", "--human", "--keep", str(kept)])
     assert capsys.readouterr().out == f"{kept}: no start states\n"
-
-
-def wait_for(game: LiveGame, holds: Any) -> None:
-    end, newest = time.monotonic() + 60, 0
-    while time.monotonic() < end:
-        if answer := game.picture(newest):
-            newest = answer[1]["number"]
-            if holds(answer[1]):
-                return
-    pytest.fail("it never came")
 
 
 @pytest.mark.slow
@@ -257,9 +253,8 @@ def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> 
     make_run(tmp_path / "pong-1", rising(5))
     with start("watch", tmp_path) as process:
         assert process.stdout is not None
-        match = re.fullmatch(
-            r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", process.stdout.readline().strip()
-        )
+        link = process.stdout.readline().strip()
+        match = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", link)
         assert match
         page = HTTPConnection("127.0.0.1", int(match[1]))
         page.request("GET", f"/look?token={match[2]}")
@@ -270,11 +265,8 @@ def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> 
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 130
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [
-        "config.json",
-        "metrics.jsonl",
-        "pong-1",
-    ]
+    names = sorted(path.name for path in tmp_path.rglob("*"))
+    assert names == ["config.json", "metrics.jsonl", "pong-1"]
 
 
 def test_mistakes_of_watch_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
