@@ -33,8 +33,8 @@ from colobus.envs.api import GameSettings
 from colobus.evaluation.start_states import read_starts
 from colobus.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
 from colobus.page.server import cookie_name
-from helpers.launching import LONG, printed, python, refused, start, wait_until
-from helpers.made_runs import evaluate, make_run, rising
+from helpers.launching import LONG, python, refused, start, wait_until
+from helpers.made_runs import make_run, rising
 from helpers.players import CATCH, Catcher, Scripted
 
 TOKEN, PORT = "a-token-of-a-test", 4711
@@ -278,12 +278,7 @@ def test_mistakes_of_watch_are_one_line(tmp_path: Path, monkeypatch: pytest.Monk
         port = taken.getsockname()[1]
         said = refused("watch", tmp_path, "--port", port)
     assert f"--port {port}: cannot listen there" in said
-
-
-def test_without_its_packages_watch_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)  # a package that is not installed
     monkeypatch.delitem(sys.modules, "colobus.page.server", raising=False)
     assert "pip install 'colobus[page]'" in refused("watch", tmp_path)
 
@@ -295,17 +290,6 @@ def test_the_page_needs_no_torch() -> None:
         "print({'torch', 'matplotlib', 'numpy', 'ale_py', 'cv2'} & set(sys.modules))"
     )
     assert python("-c", script) == "set()\n"
-
-
-def test_a_report_is_written(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        evaluate(make_run(tmp_path / f"pong-{seed}", rising(9), seed=seed), 9000, [1.0, 2.0])
-    out = printed("report", tmp_path, "--out", tmp_path / "r.html", "--csv", tmp_path / "r.csv")
-    assert "2 runs of 1 game\n" in out
-    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
-    assert (tmp_path / "r.csv").read_text().count("\n") == 3
-    printed("report", tmp_path, "--out", tmp_path / "r.md")
-    assert (tmp_path / "r.md").read_text().startswith("# Report: pong\n")
 
 
 @pytest.mark.parametrize(

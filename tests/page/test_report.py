@@ -74,15 +74,20 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is(
     assert Path("pipe").is_fifo()
 
 
-def test_a_link_that_is_named_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
-    evaluate(make_run(tmp_path / "run", rising(9)), 9_000, [1.0, 3.0])
-    out, csv_file = tmp_path / "report.md", tmp_path / "results.csv"
-    for path in (out, csv_file):
-        path.symlink_to(f"other-{path.name}")
-    printed("report", tmp_path / "run", "--out", out, "--csv", csv_file)
-    for path in (out, csv_file):
-        assert path.is_symlink()
-        assert path.with_name(f"other-{path.name}").read_text()
+def test_a_report_is_written_also_where_a_link_leads(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        run = make_run(tmp_path / f"pong-{seed}", rising(9), seed=seed)
+        evaluate(run, 9_000, [1.0, 2.0])
+    begins = {"r.html": "<!doctype html>", "r.md": "# Report: pong\n", "r.csv": "run,"}
+    for name in begins:
+        (tmp_path / name).symlink_to(f"other-{name}")
+    for name in ("r.html", "r.md"):
+        words = ("--out", tmp_path / name, "--csv", tmp_path / "r.csv")
+        assert "2 runs of 1 game\n" in printed("report", tmp_path, *words)
+    for name, begin in begins.items():
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / f"other-{name}").read_text().startswith(begin)
+    assert (tmp_path / "r.csv").read_text().count("\n") == 3
 
 
 @pytest.fixture
@@ -94,27 +99,25 @@ def two_seeds(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_newest_evaluation_of_each_run_counts(two_seeds: Path) -> None:
+def test_the_newest_evaluation_of_each_run_counts_and_its_protocol_is_told(two_seeds: Path) -> None:
     results = read_results([two_seeds])
     assert [result.score for result in results.all] == [2.0, 6.0]
     assert [result.frames for result in results.all] == [4_000_000] * 2
     (one,) = results.of("pong")
     assert (one.score, one.error, one.group) == (4.0, 2.0, "appo")
-    row = tables(results)["Scores"][0]
-    assert row == (
-        "pong",
-        "appo",
-        "2",
-        "4.00 ± 2.00",
-        "2.00, 6.00",
-        "70.0 %",  # (4 + 20.7) / (14.6 + 20.7)
-        "4 M",
-        "33.3",
-        "2",
+    found = tables(results)
+    row = found["Scores"][0]
+    assert row[:5] == ("pong", "appo", "2", "4.00 ± 2.00", "2.00, 6.00")
+    assert row[5:] == ("70.0 %", "4 M", "33.3", "2")  # (4 + 20.7) / (14.6 + 20.7)
+    measured = found["How every number was measured"]
+    assert len(measured) == 2
+    assert measured[0][-2:] == (
+        "sticky: 2 games, actions sampled, sticky actions 0.25, at most 0 no-ops, at most 108,000 "
+        "frames, frame skip 4, seed 1",
+        "A processor, 2 cores, colobus 0.2, commit abc",
     )
 
 
-@pytest.mark.slow
 def test_without_evaluations_scores_of_training_count_and_that_is_said(tmp_path: Path) -> None:
     run = make_run(tmp_path / "pong-1")
     with pytest.raises(ColobusError, match="none has a score yet"):
@@ -326,20 +329,16 @@ def test_public_curves_stand_beside_the_score_at_the_same_frames(two_seeds: Path
     assert score_at(run, 5_000_000) is None
     rows = tables(results)["pong"]
     ours = rows[0]
-    assert ours[0] == "this report: appo"
-    assert ours[2:] == ("25.00", "50.00", "100.0")  # 1 M, 2 M and 4 M frames
+    assert ours == ("this report: appo", "2", "25.00", "50.00", "100.0")  # 1 M, 2 M and 4 M frames
     others = {row[0]: row for row in rows if len(row) == len(ours)}
     assert len(others) == 1 + len(public_curves("pong"))
     curve = next(c for c in public_curves("pong") if c.method == "MR.Q")
     assert others["MR.Q"] == ("MR.Q", "10", *[f"{curve.points[f]:.2f}" for f in curve.points][:3])
-
-
-def test_an_exported_agent_has_no_part_in_the_scores_beside_public_curves(two_seeds: Path) -> None:
-    agent = make_run(two_seeds / "agent", seed=3)
+    agent = make_run(two_seeds / "agent", seed=3)  # exported, it has no curve
     evaluate(agent, 1_000_000, [1.0, 3.0]).rename(agent / "evaluation.json")
     results = read_results([two_seeds])
     assert len(results.all) == 3
-    assert tables(results)["pong"][0] == ("this report: appo", "2", "25.00", "50.00", "100.0")
+    assert tables(results)["pong"][0] == ours
 
 
 def test_names_of_public_curves_do_not_lie_on_one_another() -> None:
@@ -354,7 +353,6 @@ def test_names_of_public_curves_do_not_lie_on_one_another() -> None:
     assert best.method in {name for _, _, name in found}
 
 
-@pytest.mark.slow
 def test_where_the_time_went_is_that_of_the_newest_line(tmp_path: Path) -> None:
     make_run(tmp_path / "old", rising(5))  # as of version 0.1, which wrote no shares
     run = make_run(tmp_path / "new", rising(5, time_actor_emulate=0.1), seed=2)
@@ -392,17 +390,6 @@ def test_public_curves_have_sources_and_games_that_are_known() -> None:
     methods = {curve.method for game in games for curve in public_curves(game)}
     assert {method.partition(":")[0] for method in methods} == set(SOURCES)
     assert len(methods) >= 15
-
-
-def test_every_number_has_its_protocol_and_machine(two_seeds: Path) -> None:
-    rows = tables(read_results([two_seeds]))["How every number was measured"]
-    assert len(rows) == 2
-    protocol, machine = rows[0][-2:]
-    assert protocol == (
-        "sticky: 2 games, actions sampled, sticky actions 0.25, at most 0 no-ops, at most 108,000 "
-        "frames, frame skip 4, seed 1"
-    )
-    assert machine == "A processor, 2 cores, colobus 0.2, commit abc"
 
 
 @pytest.mark.parametrize(
@@ -457,8 +444,11 @@ def test_the_file_stands_alone_and_runs_nothing(tmp_path: Path) -> None:
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
 
 
-def test_pictures_have_a_line_for_each_seed(two_seeds: Path) -> None:
-    (_, picture, *_) = [b for b in compose(read_results([two_seeds]))[1] if isinstance(b, Figure)]
+@pytest.mark.slow
+def test_the_same_runs_give_the_same_report_with_a_line_for_each_seed(two_seeds: Path) -> None:
+    first, second = (compose(read_results([two_seeds]))[1][1:] for _ in range(2))
+    assert first == second
+    (_, picture, *_) = [block for block in first if isinstance(block, Figure)]
     lines = re.findall(
         r"stroke: #c2410c; (?:stroke-opacity: [\d.]+; )?stroke-width: [\d.]+", picture.svg
     )
@@ -500,12 +490,6 @@ def test_markdown_has_the_same_words_and_escapes_them() -> None:
     )
 
 
-@pytest.mark.slow
-def test_the_same_runs_give_the_same_report(two_seeds: Path) -> None:
-    first, second = (compose(read_results([two_seeds]))[1][1:] for _ in range(2))
-    assert first == second
-
-
 def test_runs_of_one_method_are_compared_by_one_policy(two_seeds: Path) -> None:
     more = evaluate(two_seeds / "pong-1", 1_000_000, [20.0] * 9, policy="greedy")
     more.rename(more.with_name("1000000-sticky-greedy.json"))
@@ -541,7 +525,6 @@ def test_games_without_an_emulator_are_played_alike_whatever_its_settings(tmp_pa
     assert "not played alike" not in report(read_results([tmp_path]))
 
 
-@pytest.mark.slow
 def test_runs_of_unequal_numbers_of_games_are_told(tmp_path: Path) -> None:
     for seed, games in ((1, 50), (2, 13)):
         evaluate(make_run(tmp_path / f"{seed}", rising(5), seed=seed), 5_000, [1.0] * games)
