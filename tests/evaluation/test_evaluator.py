@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -45,7 +47,8 @@ class Counting:
     actions = 3
     action_names = ("LEFT", "STAY", "RIGHT")
     frame_shape = (10, 5)
-    played: dict[int, list[int]]
+    played: dict[int, list[int]]  # lengths of the games, by seed
+    given: dict[int, list[int]]  # actions, by seed
 
     def __init__(self, seeds: Ints) -> None:
         self.count = len(seeds)
@@ -58,6 +61,8 @@ class Counting:
         return np.zeros((self.count, *self.frame_shape), dtype=np.uint8)
 
     def step(self, actions: Ints) -> Step:
+        for seed, action in zip(self._seeds, actions, strict=True):
+            self.given.setdefault(int(seed), []).append(int(action))
         self._left -= 1
         over = self._left == 0
         self._begin(over)
@@ -81,26 +86,36 @@ def test_games_are_shared_out_evenly(episodes: int, at_most: int) -> None:
     assert quotas.max() == math.ceil(episodes / at_most)  # nobody could wait less
 
 
-@pytest.mark.parametrize("episodes", [1, 7, 16, 50])
-def test_first_games_count_however_long(episodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first games to be over would mostly be short ones."""
-    Counting.played = {}
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> type[Counting]:
+    """All games are `Counting`, and none has been played yet."""
+    Counting.played, Counting.given = {}, {}
     monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
+    return Counting
+
+
+@pytest.mark.parametrize("episodes", [1, 7, 16, 50])
+def test_first_games_count_however_long(episodes: int, counting: type[Counting]) -> None:
+    """The first games to be over would mostly be short ones."""
     evaluation = evaluate(make_agent(), episodes=episodes)
     quotas = share_out(episodes, evaluator.SIDE_BY_SIDE)
     seeds = game_seeds(1, "evaluation", len(quotas))
     wanted = [
         length
         for seed, quota in zip(seeds, quotas, strict=True)
-        for length in Counting.played[int(seed)][:quota]
+        for length in counting.played[int(seed)][:quota]
     ]
     assert sorted(evaluation.lengths) == sorted(wanted)
     assert evaluation.scores == evaluation.lengths
     assert len(wanted) == episodes
 
 
-def test_catch_is_scored_by_its_rules() -> None:
-    won, lost = evaluate(Catcher(), episodes=37), evaluate(Catcher(towards=False), episodes=37)
+def test_catch_is_scored_by_its_rules_and_progress_ends_at_all_games() -> None:
+    told: list[tuple[int, int]] = []
+    won = evaluate(Catcher(), episodes=37, progress=lambda done, of: told.append((done, of)))
+    lost = evaluate(Catcher(towards=False), episodes=37)
+    assert told[-1] == (37, 37)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert won.scores == [1.0] * 37
     assert lost.scores == [-1.0] * 37
     assert won.lengths == lost.lengths == [9] * 37
@@ -162,31 +177,19 @@ def test_the_policy_is_the_callers_or_the_protocols(monkeypatch: pytest.MonkeyPa
     assert played("training", 2, "greedy") == ("greedy", {"greedy"})
 
 
-class Remembering(Counting):
-    """Remembers what it was given, by seed."""
-
-    given: dict[int, list[int]]
-
-    def step(self, actions: Ints) -> Step:
-        for seed, action in zip(self._seeds, actions, strict=True):
-            self.given.setdefault(int(seed), []).append(int(action))
-        return super().step(actions)
-
-
-def test_the_guard_presses_after_thirty_equal_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guard_presses_after_thirty_equal_actions(counting: type[Counting]) -> None:
     """Games of 1, 2 and 60 steps; no run of equal actions goes on into the next game."""
-    Counting.played, Remembering.given = {}, {}
-    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Remembering(seeds))
     got = evaluate(Waiting(CATCH), "dba3c")
+    assert len(got.games) == 50
     assert {game.steps: game.pressed for game in got.games} == {1: 0, 2: 0, 60: 1}
-    for seed, lengths in Counting.played.items():
+    for seed, lengths in counting.played.items():
         wanted = [int(t == 30) for length in lengths for t in range(length)]
-        given = Remembering.given[seed]
+        given = counting.given[seed]
         assert given == wanted[: len(given)]
-    Remembering.given = {}
+    counting.given.clear()
     unguarded = evaluate(Waiting(CATCH), "training")
     assert {game.pressed for game in unguarded.games} == {0}
-    assert {action for given in Remembering.given.values() for action in given} == {0}
+    assert {action for given in counting.given.values() for action in given} == {0}
 
 
 @pytest.mark.slow
@@ -219,18 +222,6 @@ def test_environments_of_gymnasium_are_played_without_the_guard() -> None:
     assert make_agent().guarded(30) == 30
 
 
-def test_what_cannot_be_evaluated_is_refused() -> None:
-    agent = make_agent()
-    with pytest.raises(ColobusError, match="unknown protocol 'stiky': nearest known: sticky"):
-        evaluate(agent, "stiky")
-    with pytest.raises(ColobusError, match="episodes 0: must be at least 1"):
-        evaluate(agent, episodes=0)
-    for name in ("noop", "sticky"):
-        with pytest.raises(ColobusError, match=f"protocol '{name}' is for Atari games"):
-            evaluate(agent, name)
-    assert len(evaluate(agent, "dba3c").games) == 50
-
-
 @pytest.mark.parametrize(
     ("given", "line"),
     [
@@ -239,12 +230,17 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
         ({"seed": -1}, "^seed -1: must be at least 0"),
         ({"minutes": "3"}, "^minutes 3: must be a number"),
         ({"minutes": math.inf}, "^minutes inf: must be a finite number"),
+        ({"minutes": 0}, "^minutes 0: must be above 0"),
         ({"episodes": "4"}, "^episodes 4: must be a whole number"),
         ({"episodes": math.inf}, "^episodes inf: must be a whole number"),
+        ({"episodes": 0}, "^episodes 0: must be at least 1"),
         ({"protocol": None}, "^unknown protocol None"),
+        ({"protocol": "stiky"}, "^unknown protocol 'stiky': nearest known: sticky"),
+        ({"protocol": "noop"}, "^protocol 'noop' is for Atari games"),
+        ({"protocol": "sticky"}, "^protocol 'sticky' is for Atari games"),
     ],
 )
-def test_arguments_of_a_wrong_type_are_one_line(given: dict[str, Any], line: str) -> None:
+def test_what_cannot_be_evaluated_is_one_line(given: dict[str, Any], line: str) -> None:
     with pytest.raises(ColobusError, match=line):
         evaluate(make_agent(), **given)
 
@@ -258,10 +254,8 @@ def test_what_is_evaluated_with_numbers_of_numpy_can_be_saved(tmp_path: Path) ->
     assert (row.games, row.about["seed"], row.about["minutes"]) == (2, 3, 9.0)
 
 
-def test_interrupting_keeps_the_games_that_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    Counting.played = {}
-    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
-
+@pytest.mark.usefixtures("counting")
+def test_interrupting_keeps_the_games_that_are_over() -> None:
     def interrupt(done: int, episodes: int) -> None:
         assert episodes == 1_000_000
         if done >= 3:
@@ -275,49 +269,29 @@ def test_interrupting_keeps_the_games_that_are_over(monkeypatch: pytest.MonkeyPa
     assert got.as_dict()["episodes_asked"] == 1_000_000
 
 
-class Hurried:
-    """A clock of the evaluator that goes on by a second whenever it is read."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        self.now += 1.0
-        return self.now
-
-
 def test_when_the_minutes_are_over_no_game_begins_and_all_go_on_to_their_end(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    counting: type[Counting], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The time is up after the fifth step of the only row, in a game that goes on to its end."""
-    Counting.played = {}
-    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
+    """The time is up after the fifth step of the only row, in a game that goes on to its end.
+
+    A second passes whenever the evaluator looks at its clock.
+    """
+    seconds = itertools.count(1.0)
     monkeypatch.setattr(evaluator, "SIDE_BY_SIDE", 1)
-    monkeypatch.setattr(evaluator, "time", Hurried())
+    monkeypatch.setattr(evaluator, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     got = evaluate(make_agent(), "dba3c", episodes=40, minutes=4.5 / 60)
-    (lengths,) = Counting.played.values()
+    (lengths,) = counting.played.values()
     count = 1 + sum(sum(lengths[: n + 1]) <= 5 for n in range(len(lengths)))
     assert got.lengths == lengths[:count]
     assert (got.too_late, got.interrupted) == (40 - count, False)
     text = "\n".join(got.lines())
     assert f"; {count} full games instead of 50, raw" in text
     assert f"{count} of 40 games: after 0.075 minutes no further game was begun; those" in text
-    file = got.save(tmp_path)
-    (read,) = read_evaluations([file])
+    (read,) = read_evaluations([got.save(tmp_path)])
     assert read.played == f"{count} of 40 games"
-    assert has_evaluation(
-        tmp_path, got.steps, "dba3c", got.policy, 40, got.seed
-    )  # done, as far as it goes
-    Counting.played = {}
+    as_asked = (got.steps, "dba3c", got.policy, 40, got.seed)
+    assert has_evaluation(tmp_path, *as_asked)  # done, as far as it goes
     assert len(evaluate(make_agent(), "dba3c", episodes=4, minutes=1e9).games) == 4
-    with pytest.raises(ColobusError, match="minutes 0: must be above 0"):
-        evaluate(make_agent(), minutes=0)
-
-
-def test_progress_ends_at_all_games() -> None:
-    told: list[tuple[int, int]] = []
-    evaluate(Catcher(), episodes=5, progress=lambda done, episodes: told.append((done, episodes)))
-    assert told[-1] == (5, 5)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
 def test_an_error_in_one_thread_ends_the_evaluation() -> None:
@@ -406,13 +380,13 @@ def test_as_many_noops_as_the_protocol_says(name: str, most: int, rounds: int) -
     assert abs(np.mean(found) - most / 2) <= 3 * deviation / np.sqrt(len(found))
 
 
-def test_games_of_any_length_have_their_own_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    Counting.played = {}
-    monkeypatch.setattr(evaluator, "make_games", lambda _, seeds: Counting(seeds))
+def test_games_of_any_length_have_their_own_states(
+    counting: type[Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(evaluator, "THREADS", 1)
     agent = Clock(CATCH)
     evaluate(agent, episodes=40)
-    for row, lengths in enumerate(Counting.played.values()):
+    for row, lengths in enumerate(counting.played.values()):
         found = [steps[row] for steps in agent.states]
         assert found == [t for length in lengths for t in range(length)][: len(found)]
     assert {steps[0] for steps in agent.states} != {0}
