@@ -31,12 +31,9 @@ def stacks(count: int, seed: int = 0) -> Bytes:
     return np.random.default_rng(seed).integers(0, 256, (count, 4, 10, 5), dtype=np.uint8)
 
 
-def logits(agent: Agent, observations: Bytes) -> torch.Tensor:
+def logits(agent: Agent, observations: Bytes) -> Any:
     with torch.no_grad():
-        outputs: dict[str, torch.Tensor] = agent.net(
-            agent.net.preprocess(torch.from_numpy(observations))
-        )
-    return outputs["policy"]
+        return agent.net(agent.net.preprocess(torch.from_numpy(observations)))["policy"]
 
 
 def test_greedy_takes_the_most_probable_action() -> None:
@@ -88,7 +85,9 @@ def test_other_observations_are_refused(observations: Bytes, shown: str) -> None
         make_agent().act(observations)
 
 
-def test_load_takes_a_run_or_one_checkpoint(tmp_path: Path) -> None:
+def test_load_takes_a_run_or_one_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = write_run(tmp_path)
     newer = make_checkpoint(experiment, 3, steps=2000)
     newer.tensors["parameter/heads.policy.weight"].neg_()
@@ -101,6 +100,8 @@ def test_load_takes_a_run_or_one_checkpoint(tmp_path: Path) -> None:
     assert torch.equal(logits(load(str(path)), seen), logits(agent, seen))
     assert torch.allclose(logits(agent, seen), -logits(old, seen), atol=1e-4)
     np.testing.assert_array_equal(old.act(seen, "greedy"), make_agent().act(seen, "greedy"))
+    monkeypatch.chdir(path.parent)
+    assert load(Path(path.name)).checkpoint.steps == 2000  # named from inside its folder
 
 
 def test_load_passes_over_a_damaged_checkpoint(tmp_path: Path) -> None:
@@ -235,15 +236,6 @@ def test_one_observation_and_stacks_with_their_frames_last() -> None:
         agent.predict(np.zeros((3, 10, 5, 5), np.uint8))
 
 
-def test_a_checkpoint_is_named_from_inside_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_run(tmp_path / "run")
-    monkeypatch.chdir(tmp_path / "run" / "checkpoints")
-    (file,) = Path().glob("*.safetensors")
-    assert load(file).checkpoint.steps == load(tmp_path / "run").checkpoint.steps
-
-
 @pytest.mark.parametrize("picture", [False, True])
 def test_masks_that_are_given_take_the_place_of_those_that_are_seen(picture: bool) -> None:
     games = GameSettings(game=name_of(lambda: Doors(key=True, picture=picture)))
@@ -262,18 +254,17 @@ def test_masks_that_are_given_take_the_place_of_those_that_are_seen(picture: boo
 def test_the_state_of_a_game_that_begins_does_not_count() -> None:
     agent = make_agent(recurrent="lstm")
     seen = stacks(2)
-    _, state = agent.predict(seen, None, None, True)
-    assert state is not None
+
+    def after(*given: Any) -> Any:
+        return agent.predict(*given, deterministic=True)[1]
+
+    state = after(seen)
     kept = state.copy()
-    _, after = agent.predict(seen, state, np.array([True, False]), True)
+    found = after(seen, state, np.array([True, False]))
     np.testing.assert_array_equal(state, kept)  # it is the caller's
-    begun = agent.predict(seen, None, None, True)[1]
-    assert after is not None
-    assert begun is not None
-    np.testing.assert_array_equal(after[0], begun[0])
-    np.testing.assert_array_equal(after[1], agent.act(seen, "greedy", state=state)[1][1])
-    one = agent.predict(seen[0], kept[:1], np.array([True]), True)[1]
-    assert one is not None
-    np.testing.assert_allclose(one[0], after[0], atol=1e-6)
+    np.testing.assert_array_equal(found[0], after(seen)[0])
+    np.testing.assert_array_equal(found[1], agent.act(seen, "greedy", state=state)[1][1])
+    one = after(seen[0], kept[:1], np.array([True]))
+    np.testing.assert_allclose(one[0], found[0], atol=1e-6)
     with pytest.raises(ValueError, match="broadcast"):
-        agent.predict(seen, state, np.ones(3, bool))
+        after(seen, state, np.ones(3, bool))
