@@ -17,6 +17,9 @@ from colobus.runs.curves import read_metrics
 from colobus.runs.read import RunFolder
 from helpers.made_runs import evaluate, rising, row, write_metrics
 
+BLUE, ORANGE, GREEN = (180, 119, 31), (14, 127, 255), (44, 160, 44)
+"""The first colours of a picture, as BGR: the curve has the first."""
+
 
 def test_points_are_read_in_order_and_lines_without_a_score_passed_over(tmp_path: Path) -> None:
     write_metrics(tmp_path, [row(100, 30.0, None), row(200, 60.0, -1.0), row(300, 90.0, 2.5)])
@@ -34,58 +37,48 @@ def test_torn_and_strange_lines_are_passed_over(tmp_path: Path) -> None:
     assert [one["steps"] for one in read_metrics(tmp_path)] == [200, 500]
 
 
-def test_no_metrics_is_said(tmp_path: Path) -> None:
+def test_a_run_too_short_for_a_score_has_a_picture_one_without_metrics_none(tmp_path: Path) -> None:
     with pytest.raises(ColobusError, match=r"no metrics\.jsonl, so there is no curve"):
         draw_curve(tmp_path)
+    write_metrics(tmp_path, [row(100, 1.0, None)])
+    assert draw_curve(tmp_path).stat().st_size > 1000
 
 
-def blue(picture: Any) -> Bools:
-    """Return where the picture has the curve's colour (BGR of tab:blue)."""
-    mask: Bools = np.all(np.abs(picture.astype(int) - (180, 119, 31)) < 12, axis=2)
+def drawn(folder: Path) -> Any:
+    picture = cv2.imread(str(draw_curve(folder)))
+    assert picture is not None
+    return picture
+
+
+def painted(picture: Any, colour: tuple[int, int, int]) -> Bools:
+    """Return where the picture has a colour."""
+    mask: Bools = np.all(np.abs(picture.astype(int) - colour) < 12, axis=2)
     return mask
 
 
 def test_the_picture_shows_a_rising_curve_on_both_axes(tmp_path: Path) -> None:
     write_metrics(tmp_path, rising(100))
     (tmp_path / "config.json").write_text(json.dumps({"games": {"game": "space_invaders"}}))
-    path = draw_curve(tmp_path)
-    assert path == tmp_path / "curve.png"
-    picture = cv2.imread(str(path))
-    assert picture is not None
+    picture = drawn(tmp_path)
     height, width = picture.shape[:2]
     assert width > 2 * height > 800
     for half in (picture[:, : width // 2], picture[:, width // 2 :]):
-        rows, columns = np.nonzero(blue(half))
+        rows, columns = np.nonzero(painted(half, BLUE))
         assert len(rows) > 300
         assert np.corrcoef(rows, columns)[0, 1] < -0.99  # up and to the right
-    assert not list(tmp_path.glob(".*"))
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["config.json", "curve.png", "metrics.jsonl"]
 
 
 @pytest.mark.slow
 def test_an_evaluation_is_marked(tmp_path: Path) -> None:
-    write_metrics(tmp_path, rising(2))
-    plain = cv2.imread(str(draw_curve(tmp_path)))
-    evaluate(tmp_path, 2000, [0.1, 0.3], "training")
-    marked = cv2.imread(str(draw_curve(tmp_path)))
-    assert plain is not None
-    assert marked is not None
-    orange = np.all(np.abs(marked.astype(int) - (14, 127, 255)) < 12, axis=2)
-    assert orange.sum() > 100
-    assert not np.all(np.abs(plain.astype(int) - (14, 127, 255)) < 12, axis=2).any()
-
-
-@pytest.mark.slow
-def test_evaluations_by_a_protocol_are_one_line_of_the_legend(tmp_path: Path) -> None:
-    """An evaluator leaves dozens of them, whose legend would hide the curve."""
+    """Those by one protocol in one colour, with one line of the legend: an evaluator leaves dozens
+    of them, whose legend would hide the curve."""
     write_metrics(tmp_path, rising(60))
+    assert not painted(drawn(tmp_path), ORANGE).any()
     for number in range(1, 61):
         evaluate(tmp_path, 1000 * number, [0.1 * number, 0.1 * number + 1.0], "dba3c")
-    picture = cv2.imread(str(draw_curve(tmp_path)))
-    assert picture is not None
-    for colour, there in (((14, 127, 255), True), ((44, 160, 44), False)):  # C1 and C2
-        assert np.all(np.abs(picture.astype(int) - colour) < 12, axis=2).any() == there
-
-
-def test_a_run_too_short_for_a_score_still_has_a_picture(tmp_path: Path) -> None:
-    write_metrics(tmp_path, [row(100, 1.0, None)])
-    assert draw_curve(tmp_path).stat().st_size > 1000
+        if number in (1, 60):
+            picture = drawn(tmp_path)
+            assert painted(picture, ORANGE).sum() > 100
+            assert not painted(picture, GREEN).any()
