@@ -212,38 +212,28 @@ def test_interrupted_before_the_first_game() -> None:
 
 
 def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
-    """Another number of games, policy, seed or result is another file; the same one is the same."""
+    """Another number of games, policy, seed or result is another file; the same one is the same.
+
+    It becomes the newest: a film at the end of a run is of what was evaluated just before.
+    """
     first = evaluation(TWO).save(tmp_path)
     before = first.read_bytes()
+    os.utime(first, (9, 9))
     assert evaluation(TWO).save(tmp_path) == first
-    others = [
-        evaluation(TWO[:1]).save(tmp_path),
-        evaluation(TWO, policy="sampled").save(tmp_path),
-        evaluation(TWO, seed=12).save(tmp_path),
-        evaluation(TWO[::-1]).save(tmp_path),  # as by another version
-        evaluation(TWO, version=Version(3, 77)).save(tmp_path),  # after a resume
-        evaluation(TWO[:1], episodes=2).save(tmp_path),
-        evaluation(TWO[1:], episodes=2).save(tmp_path),
-    ]
-    assert [path.stem.removeprefix("1234567-sticky-") for path in others] == [
-        "1-greedy-seed11",
-        "2-sampled-seed11",
-        "2-greedy-seed12",
-        "2-greedy-seed11-2",
-        "2-greedy-seed11-3",
-        "2-greedy-seed11-interrupted",
-        "2-greedy-seed11-interrupted-2",
-    ]
+    assert first.stat().st_mtime > 9
+    others = {
+        "1-greedy-seed11": evaluation(TWO[:1]),
+        "2-sampled-seed11": evaluation(TWO, policy="sampled"),
+        "2-greedy-seed12": evaluation(TWO, seed=12),
+        "2-greedy-seed11-2": evaluation(TWO[::-1]),  # as by another version
+        "2-greedy-seed11-3": evaluation(TWO, version=Version(3, 77)),  # after a resume
+        "2-greedy-seed11-interrupted": evaluation(TWO[:1], episodes=2),
+        "2-greedy-seed11-interrupted-2": evaluation(TWO[1:], episodes=2),
+    }
+    for name, other in others.items():
+        assert other.save(tmp_path).stem == f"1234567-sticky-{name}"
     assert first.read_bytes() == before
     assert len(list(first.parent.iterdir())) == 1 + len(others)
-
-
-def test_what_was_played_again_is_the_newest_evaluation(tmp_path: Path) -> None:
-    """A film at the end of a run is of the agent that was evaluated just before it."""
-    path = evaluation(TWO).save(tmp_path)
-    os.utime(path, (9, 9))
-    assert evaluation(TWO).save(tmp_path) == path
-    assert path.stat().st_mtime > 9
 
 
 def test_which_evaluations_are_there(tmp_path: Path) -> None:
