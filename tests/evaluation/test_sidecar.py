@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -140,14 +141,9 @@ def test_none_is_done_twice_not_even_by_a_second_start(tmp_path: Path) -> None:
         add_checkpoint(run, version)
     assert [again.do_next(), again.do_next(), worker.do_next()] == [True, False, False]
     assert told(results + more) == [("evaluation", 5, 1), ("evaluation", 9, 2)]
-
-
-def test_only_what_is_missing_is_done(tmp_path: Path) -> None:
-    run = make_run(tmp_path, 3)
-    assert make_sidecar(run)[0].do_next()
     worker, results = make_sidecar(run, record=True)
     assert worker.do_next()
-    assert told(results) == [("film", 3, 0)]
+    assert told(results) == [("film", 9, 4)]  # all that is missing
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_one_line(tmp_path: Path) -> None:
@@ -253,20 +249,13 @@ def test_when_the_run_ends_nothing_more_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: bool
 ) -> None:
     """The work in progress leaves no file; nor is there a last evaluation."""
-    run, over = make_run(tmp_path, 3), []
+    run, asked = make_run(tmp_path, 3), itertools.count(1)
     results: Results = []
-    if record:
-        asked = []
+    over: list[bool] = []
+    while_playing(monkeypatch, lambda _: over.append(True))
 
-        def until() -> bool:
-            asked.append(1)
-            return len(asked) > 20  # in the middle of the film
-
-    else:
-        while_playing(monkeypatch, lambda _: over.append(True))
-
-        def until() -> bool:
-            return bool(over)
+    def until() -> bool:
+        return bool(over) or (record and next(asked) > 20)  # in the middle of the film
 
     worker = Sidecar(run, not record, record, results.append, until, 30.0)
     with pytest.raises(RunEnded):
