@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,22 +34,22 @@ from helpers.players import CATCH, Clock, Scripted, make_agent, played_by_hand, 
 pytestmark = pytest.mark.slow
 
 BREAKOUT = GameSettings(game="breakout")
-UNCHANGED = module.GAP
 SEAQUEST = GameSettings(game="seaquest")
+UNCHANGED = module.GAP
 
 
-@pytest.fixture(autouse=True)
-def short_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def short_gaps() -> Iterator[None]:
     """One to two seconds of play between starts."""
-    monkeypatch.setattr(module, "GAP", (1, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "GAP", (1, 2))
+        yield
 
 
 @pytest.fixture(scope="module")
-def seaquest() -> StartStates:
+def seaquest(short_gaps: None) -> StartStates:
     """Eight starts of Seaquest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "GAP", (1, 2))
-        return make_starts(make_agent(SEAQUEST), "runs/some", count=8, seed=3)
+    return make_starts(make_agent(SEAQUEST), "runs/some", count=8, seed=3)
 
 
 def test_starts_are_moments_of_games_apart_by_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,13 +156,6 @@ def test_the_first_stack_is_what_was_seen_before_the_start(
     assert len({frame.tobytes() for frame in wanted}) > stack // 2
 
 
-def by_hand(agent: Scripted, starts: StartStates, number: int, settings: GameSettings) -> Any:
-    """Play one game from a start, one step after another."""
-    game = AleGame(settings, 99)
-    seen = game.replay(starts.states[number], starts.actions[number])
-    return played_by_hand(agent, game, seen[-agent.stack :])
-
-
 def test_each_start_is_played_once_and_only_later_rewards_count(
     seaquest: StartStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +166,11 @@ def test_each_start_is_played_once_and_only_later_rewards_count(
     got = evaluate(agent, "human", starts=seaquest)
     settings = short.settings(SEAQUEST)
     assert (settings.sticky, settings.noop_max, settings.max_frames) == (0, 0, 1400)
-    wanted = [by_hand(agent, seaquest, number, settings) for number in range(8)]
+    wanted = []
+    for state, actions in zip(seaquest.states, seaquest.actions, strict=True):
+        emulator = AleGame(settings, 99)
+        stack = emulator.replay(state, actions)[-agent.stack :]
+        wanted.append(played_by_hand(agent, emulator, stack))
     assert list(got.games) == wanted
     assert max(got.scores) > 0
     cut = [game for game, played in enumerate(got.games) if played.truncated]
@@ -207,29 +205,25 @@ def test_the_protocol_names_the_file_and_what_it_is(seaquest: StartStates, tmp_p
     assert data["human_normalised"] == pytest.approx(share)
 
 
-def changed(path: Path, seaquest: StartStates, **about: Any) -> Path:
-    """Write starts whose file says something else about itself."""
-    write_starts(path, replace(seaquest, about=seaquest.about | about))
-    return path
-
-
 def test_a_file_that_does_not_fit_is_refused(seaquest: StartStates, tmp_path: Path) -> None:
-    path = changed(tmp_path / "good", seaquest)
-    with pytest.raises(ColobusError, match="game is seaquest, want pong"):
-        read_starts(path, GameSettings(game="pong"))
-    with pytest.raises(ColobusError, match="frame skip is 4, want 3"):
-        read_starts(path, replace(SEAQUEST, frame_skip=3))
-    for game in ("catch", "CartPole-v1"):  # they have no ROM to compare
-        with pytest.raises(ColobusError, match=f"for Atari games and this run plays {game}"):
-            read_starts(path, GameSettings(game=game))
+    path = tmp_path / "good"
+    write_starts(path, seaquest)
+    for settings, said in (
+        (GameSettings(game="pong"), "game is seaquest, want pong"),
+        (replace(SEAQUEST, frame_skip=3), "frame skip is 4, want 3"),
+        (CATCH, "for Atari games and this run plays catch"),  # which has no ROM to compare
+        (GameSettings(game="CartPole-v1"), "for Atari games and this run plays CartPole-v1"),
+    ):
+        with pytest.raises(ColobusError, match=said):
+            read_starts(path, settings)
     for name, value, said in (
         ("ale_py", "0.7.0", r"ale-py is 0\.7\.0, want "),
         ("rom", "00", "ROM, sha256 is 00, want "),
         ("format", 2, "format is 2, want 1"),
     ):
-        other = changed(tmp_path / name, seaquest, **{name: value})
+        write_starts(tmp_path / name, replace(seaquest, about=seaquest.about | {name: value}))
         with pytest.raises(ColobusError, match=said):
-            read_starts(other, SEAQUEST)
+            read_starts(tmp_path / name, SEAQUEST)
 
 
 @pytest.mark.parametrize("harm", ["cut", "flipped", "empty", "other", "missing"])
@@ -265,7 +259,6 @@ def test_protocol_and_starts_belong_together(seaquest: StartStates) -> None:
 
 def test_the_commands(tmp_path: Path) -> None:
     folder, out = tmp_path / "run", tmp_path / "b.starts"
-    folder.mkdir()
     write_run(folder, BREAKOUT)
     words = ["starts", str(folder), "--out", str(out), "--count", "3", "--seed", "2"]
     assert f"{out}: 3 starts of breakout, " in " ".join(printed(*words).split())
@@ -300,7 +293,7 @@ def test_the_state_begins_with_the_agents_first_step(seaquest: StartStates) -> N
 
 
 def test_starts_are_played_with_the_state_of_the_game() -> None:
-    agent = Clock(replace(SEAQUEST, game="seaquest"))
+    agent = Clock(SEAQUEST)
     make_starts(agent, "run", count=2, seed=3)
     steps = [state for (state,) in agent.states]
     assert steps[:30] == list(range(30))
