@@ -36,6 +36,7 @@ from colobus.report.results import LedgerLine
 from colobus.roles.tracker import StopRule
 from colobus.training import run as training
 from helpers.launching import colobus, printed, refused, told
+from helpers.made_runs import row, write_metrics
 
 SMALL = ("--preset", "catch", "--protocol", "training", "--episodes", "2")
 
@@ -189,7 +190,7 @@ def test_several_seeds_of_one_run_end_with_a_report(
     assert "seeds: 2 of 2" in said
     assert f"{out}/report.html: 2 runs of 1 game\n" in said
     (out / "report.html").unlink()
-    data = told(*words, 3)  # two are done, and a third comes
+    data = told(*words, 3, "--keep-checkpoints", 0)  # two are done; what is written may differ
     assert trained[2:] == [(names[2], False)]
     assert [one["seed"] for one in data["runs"]] == [4, 5, 6]
     assert (out / "report.html").is_file()
@@ -268,37 +269,27 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     assert ledger(tmp_path) == [("catch", 1)]
 
 
-def test_a_run_without_a_checkpoint_is_set_aside_and_not_deleted(
-    tmp_path: Path, trained: list[tuple[str, bool]]
-) -> None:
-    words = ["suite", "catch", *SMALL, "--out", str(tmp_path), "--steps", "1200"]
-    printed(*words)
-    own = tmp_path / "runs" / "catch-1"
-    shutil.rmtree(own / "checkpoints")  # to save room
-    (tmp_path / "suite.jsonl").unlink()
-    (own / "notes.txt").write_text("mine")
-    before = (own / "metrics.jsonl").read_bytes()
-    printed(*words)
-    assert trained == [("catch-1", False)] * 2  # it begins anew
-    aside = tmp_path / "runs" / ".catch-1-1"
-    assert (aside / "notes.txt").read_text() == "mine"
-    assert (aside / "metrics.jsonl").read_bytes() == before
-    assert not (own / "notes.txt").exists()
-
-
-def test_other_settings_in_the_same_folder_are_refused(
+def test_a_suite_takes_no_other_settings_and_sets_a_run_without_a_checkpoint_aside(
     tmp_path: Path, trained: list[tuple[str, bool]]
 ) -> None:
     words = ["suite", "catch", *SMALL, "--out", str(tmp_path), "--steps"]
     printed(*words, 1200)
-    assert (tmp_path / "suite.jsonl").read_bytes()
     err = refused(*words, "1300")  # said of the run, which would go on with them
     assert "runs/catch-1 was begun with other settings" in err
     err = refused(*words, "1200", "--episodes", "3")
     assert "has results with other settings (preset catch, protocol training, 2 games" in err
     (tmp_path / "suite.jsonl").unlink()  # nothing is finished, but begun
     assert "was begun with other settings" in refused(*words, "1300")
-    assert len(trained) == 1
+    own = tmp_path / "runs" / "catch-1"
+    shutil.rmtree(own / "checkpoints")  # to save room
+    (own / "notes.txt").write_text("mine")
+    before = (own / "metrics.jsonl").read_bytes()
+    printed(*words, 1200)
+    assert trained == [("catch-1", False)] * 2  # it begins anew
+    aside = tmp_path / "runs" / ".catch-1-1"  # not deleted
+    assert (aside / "notes.txt").read_text() == "mine"
+    assert (aside / "metrics.jsonl").read_bytes() == before
+    assert not (own / "notes.txt").exists()
 
 
 def entry(suite: Suite, game: str, seed: int, score: float, **changes: Any) -> LedgerLine:
@@ -371,32 +362,26 @@ def test_one_seed_has_the_error_of_its_games_and_several_that_of_their_means() -
     assert human_normalised([unknown]) is None
 
 
-def metrics(*rows: tuple[int, float, float | None, int]) -> str:
-    names = ("steps", "seconds", "score", "games")
-    return "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
-
-
 def test_the_time_to_pass_is_that_of_the_running_score(tmp_path: Path) -> None:
     """Pong: random -20.7, human 14.6, DQN 18.9, PPO 20.7 and more."""
-    file = tmp_path / "metrics.jsonl"
     assert passing_times(tmp_path, "pong") == {}
-    file.write_text(
-        metrics(
-            (100, 1.0, None, 0),
-            (200, 2.0, 15.0, 49),  # too few games
-            (300, 3.0, -20.7, 50),  # equal is not passed
-            (400, 4.0, -20.6, 60),
-            (500, 5.0, 14.7, 70),
-            (600, 6.0, 19.0, 80),  # lost: the run went back to 550 steps
-            (560, 7.0, 13.0, 75),
-            (700, 8.5, 14.8, 80),
-            (800, 9.0, 12.0, 90),
-        )
-        + '{"steps": 900, "sec'
-    )
+    rows = [
+        row(100, 1.0, None, games=0),
+        row(200, 2.0, 15.0, games=49),  # too few games
+        row(300, 3.0, -20.7, games=50),  # equal is not passed
+        row(400, 4.0, -20.6, games=60),
+        row(500, 5.0, 14.7, games=70),
+        row(600, 6.0, 19.0, games=80),  # lost: the run went back to 550 steps
+        row(560, 7.0, 13.0, games=75),
+        row(700, 8.5, 14.8, games=80),
+        row(800, 9.0, 12.0, games=90),
+    ]
+    write_metrics(tmp_path, rows)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"steps": 900, "sec')
     assert passing_times(tmp_path, "pong") == {"random": 4.0, "human": 5.0}
     assert passing_times(tmp_path, "catch") == {}
-    file.write_text(metrics((100, 50.25, 18.95, 51)))
+    write_metrics(tmp_path, [row(100, 50.25, 18.95, games=51)])
     assert passing_times(tmp_path, "pong") == {
         name: 50.25 for name in REFERENCES if (published("pong", name) or 99) < 18.95
     }
@@ -433,14 +418,3 @@ def test_the_table_of_a_made_up_ledger(tmp_path: Path, no_training: None) -> Non
     assert data["games"][1]["passed"] == {"random": 12.0, "human": 3661.0}
     assert data["mean_human_normalised"] == pytest.approx(50.0)
     assert [one["game"] for one in data["runs"]] == ["breakout", "pong"]
-
-
-@pytest.mark.slow
-def test_what_is_written_may_differ_when_a_suite_goes_on(
-    tmp_path: Path, trained: list[tuple[str, bool]]
-) -> None:
-    words = ["train", "catch", "--steps", 1_000, "--no-tensorboard", "--out", tmp_path, "--seeds"]
-    printed(*words, 2)
-    printed(*words, 3, "--keep-checkpoints", 0)
-    assert trained == [(f"catch-{seed}", False) for seed in (1, 2, 3)]
-    assert "was begun with other settings" in refused(*words, 3, "--gamma", 0.5)
