@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from colobus.core.checkpoint import (
-    list_checkpoints,
-    newest_checkpoint,
-)
+from colobus.core.checkpoint import list_checkpoints, newest_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes
@@ -272,15 +269,13 @@ def test_milestones(tmp_path: Path, others: dict[int, int], titles: str) -> None
         assert one.title == f"{one.name}: {one.agent.checkpoint.steps:,} steps"
 
 
-def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+def test_damaged_checkpoints_are_passed_over_and_a_run_without_any_is_refused(
+    tmp_path: Path,
+) -> None:
     write_run(tmp_path)
     add_checkpoint(tmp_path, 3, 500).write_bytes(b"damaged")
     add_checkpoint(tmp_path, 4, 600)
     assert [one.agent.checkpoint.steps for one in milestones(tmp_path)] == [0, 600, 1000]
-
-
-def test_a_run_without_checkpoints_is_refused(tmp_path: Path) -> None:
-    write_run(tmp_path)
     for path in list_checkpoints(tmp_path / "checkpoints"):
         path.unlink()
     with pytest.raises(ColobusError, match="no complete checkpoint"):

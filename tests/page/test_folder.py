@@ -286,7 +286,7 @@ def test_runs_are_listed_by_their_tags(tmp_path: Path) -> None:
     want |= {"steps": 2000, "seconds": 4.0, "score": 5.0, "evaluated": 4.5}
     assert {name: only[name] for name in want} == want
     lines = printed("runs", tmp_path).splitlines()
-    assert lines[2].split()[:9] == "b lr, slow pong appo 7 2,000 0:04 5.00".split()
+    assert " ".join(lines[2].split()[:9]) == "b lr, slow pong appo 7 2,000 0:04 5.00"
     make_run(tmp_path / ("q" * 60))
     assert printed("runs", tmp_path).count("q") == 60  # folded, not cut, where a name is long
     said = printed("runs", tmp_path, "--tags", "none")
