@@ -17,7 +17,6 @@ import av
 import numpy as np
 import pytest
 
-from colobus.envs.api import GameSettings
 from helpers.browsing import (
     click,
     complaints,
@@ -31,7 +30,7 @@ from helpers.browsing import (
     wait,
 )
 from helpers.made_runs import append, evaluate, make_run, rising, row
-from helpers.players import write_run
+from helpers.players import BREAKOUT, write_run
 
 pytestmark = pytest.mark.browser
 
@@ -225,12 +224,18 @@ def test_small_errors_and_films_of_early_checkpoints_are_told_as_such(
         assert "run 499.97 ± 0.02 499.93 to 500.01 100 k training" in said
 
 
-def test_of_many_runs_no_evaluations_are_drawn_nor_said(browser: Any, tmp_path: Path) -> None:
+def test_of_many_runs_no_evaluations_are_drawn_and_losses_when_they_are_asked_for(
+    browser: Any, tmp_path: Path
+) -> None:
     for seed in range(13):
-        evaluate(make_run(tmp_path / f"pong-{seed}", rising(9), seed=seed), 9_000, [1.0, 3.0])
+        run = make_run(tmp_path / f"pong-{seed}", rising(30, entropy=1.0), seed=seed)
+        evaluate(run, 9_000, [1.0, 3.0])
     with opened(browser, "watch", tmp_path):
         wait(lambda: "mean of the last 50" in text_of(browser, "#about-score"))
         assert "circles" not in text_of(browser, "#about-score")
+        assert count_of(browser, "#learning canvas") == 0
+        click(browser, "#more")
+        wait(lambda: "Entropy" in text_of(browser, "#learning"))
 
 
 def test_without_values_there_is_no_chart(browser: Any, tmp_path: Path) -> None:
@@ -278,32 +283,28 @@ def test_on_a_phone_the_score_stands_beside_the_name(
 
 
 @pytest.mark.usefixtures("page")
-def test_films_stand_in_a_grid(browser: Any, link: str) -> None:
-    wait(lambda: count_of(browser, "video") == 7)
-    one, other = browser.execute_script(BOXES, ".film-cell")
-    assert one[1] <= other[0]
-    assert one[2:] == other[2:]
-    open_page(browser, link, 390)
-    one, other = browser.execute_script(BOXES, ".film-cell")
-    assert one[:2] == other[:2]
-    assert one[3] <= other[2]
-
-
-@pytest.mark.usefixtures("page")
-def test_lines_can_be_smoothed_and_axes_logarithmic(browser: Any) -> None:
+def test_what_charts_draw_is_computed_so(browser: Any) -> None:
     script = """
         const done = arguments[0];
-        import('/assets/charts.js').then(({ smoothed, scaleFor }) => done([
+        import('/assets/charts.js').then(({ smoothed, scaleFor, bandOf, resample }) => done([
             smoothed([4, null, 8, 0], 0.5),
             smoothed([4, null], 0),
             [[[1, 2], [null, 3]], [[1, 5]], [[0, 9]], [[-20, 3]], [[]]].map(scaleFor),
+            bandOf([[1, null, 3, null], [3, 5, null, null]]),
+            resample([0, 10, 20], [0, null, 40], [0, 5, 10, 15, 20, 25]),
         ]));
     """
-    lines, raw, scales = browser.execute_async_script(script)
+    lines, raw, scales, band, line = browser.execute_async_script(script)
     # (4 + 2 * 8) / 3, then (4 + 2 * 8 + 4 * 0) / 7
     assert lines == pytest.approx([4, None, 20 / 3, 20 / 7])
     assert raw == [4, None]
     assert scales == [1, 3, 1, 4, 1]
+    assert band == {"mean": [2, 5, 3, None], "low": [1, 5, 3, None], "high": [3, 5, 3, None]}
+    assert line == [0, 10, 20, 30, 40, None]
+
+
+@pytest.mark.usefixtures("page")
+def test_lines_can_be_smoothed_and_axes_logarithmic(browser: Any) -> None:
     seen = {picture_of(browser)}
     slide = """
         const slider = document.querySelector('#smooth');
@@ -327,9 +328,8 @@ def test_lines_can_be_smoothed_and_axes_logarithmic(browser: Any) -> None:
 def test_each_part_shows_what_the_files_hold(browser: Any) -> None:
     wait(lambda: text_of(browser, "#learning").count("loss") == 2)
     cards = text_of(browser, "#cards").lower()
-    assert [cards.count("steps per s"), cards.count("limited by"), cards.count("emulate")] == [
-        4
-    ] * 3
+    for word in ("steps per s", "limited by", "emulate"):
+        assert cards.count(word) == 4
     speed = text_of(browser, "#speed")
     assert "Steps a second" in speed
     assert "Policy lag, in versions (mean)" in speed
@@ -350,29 +350,11 @@ def test_each_part_shows_what_the_files_hold(browser: Any) -> None:
 
 
 @pytest.mark.usefixtures("page")
-def test_bands_are_means_and_extremes_of_the_seeds(browser: Any) -> None:
-    script = """
-        const done = arguments[0];
-        import('/assets/charts.js').then(({ bandOf, resample }) => done([
-            bandOf([[1, null, 3, null], [3, 5, null, null]]),
-            resample([0, 10, 20], [0, null, 40], [0, 5, 10, 15, 20, 25]),
-        ]));
-    """
-    band, line = browser.execute_async_script(script)
-    assert band == {"mean": [2, 5, 3, None], "low": [1, 5, 3, None], "high": [3, 5, 3, None]}
-    assert line == [0, 10, 20, 30, 40, None]
-
-
-@pytest.mark.usefixtures("page")
 def test_switches_change_the_chart(browser: Any) -> None:
     wait(lambda: picture_of(browser))
     seen = {picture_of(browser)}
-    for switch, value in (
-        ("axis", "seconds"),
-        ("lines", "seeds"),
-        ("axis", "steps"),
-        ("lines", "runs"),
-    ):
+    for words in ("axis seconds", "lines seeds", "axis steps", "lines runs"):
+        switch, value = words.split()
         click(browser, f"#{switch} [data-value={value}]")
         pressed = browser.execute_script(
             "return [...document.querySelectorAll('[aria-pressed=true]')].map(b => b.dataset.value)"
@@ -407,7 +389,9 @@ def test_a_name_is_only_ever_text(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("page")
-def test_films_play_together_with_that_of_milestones_above_the_others(browser: Any) -> None:
+def test_films_stand_in_a_grid_below_that_of_milestones_and_play_together(
+    browser: Any, link: str
+) -> None:
     wait(lambda: count_of(browser, "video") == 7)
     assert count_of(browser, ".film-cell .together + .strip") == 1
     assert "half way" in text_of(browser, "#films")
@@ -424,17 +408,13 @@ def test_films_play_together_with_that_of_milestones_above_the_others(browser: A
     playing = "return [...document.querySelectorAll('video')].filter(v => !v.paused).length"
     wait(lambda: browser.execute_script(playing) == 0)
     assert text_of(browser, "#play") == "Play together"
-
-
-def test_the_losses_of_many_runs_are_shown_when_they_are_asked_for(
-    browser: Any, tmp_path: Path
-) -> None:
-    for seed in range(20):
-        make_run(tmp_path / f"pong-{seed}", rising(30, entropy=1.0), seed=seed)
-    with opened(browser, "watch", tmp_path):
-        assert count_of(browser, "#learning canvas") == 0
-        click(browser, "#more")
-        wait(lambda: "Entropy" in text_of(browser, "#learning"))
+    one, other = browser.execute_script(BOXES, ".film-cell")
+    assert one[1] <= other[0]
+    assert one[2:] == other[2:]
+    open_page(browser, link, 390)
+    one, other = browser.execute_script(BOXES, ".film-cell")
+    assert one[:2] == other[:2]
+    assert one[3] <= other[2]
 
 
 def test_several_games_have_a_chart_each(browser: Any, tmp_path: Path) -> None:
@@ -454,7 +434,7 @@ def test_several_games_have_a_chart_each(browser: Any, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def breakout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("runs") / "breakout-1"
-    write_run(place, GameSettings(game="breakout"))
+    write_run(place, BREAKOUT)
     return place
 
 
