@@ -104,20 +104,16 @@ def test_load_takes_a_run_or_one_checkpoint(
     assert load(Path(path.name)).checkpoint.steps == 2000  # named from inside its folder
 
 
-def test_load_passes_over_a_damaged_checkpoint(tmp_path: Path) -> None:
+def test_load_passes_over_a_damaged_checkpoint_and_says_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ColobusError, match=r"is no run: it has no config\.json"):
+        load(tmp_path / "nothing")
     write_run(tmp_path)
     path = add_checkpoint(tmp_path, 9)
     path.write_bytes(path.read_bytes()[:-5])
     assert load(tmp_path).checkpoint.steps == 1000
     with pytest.raises(ColobusError, match=r"00000009\.safetensors is truncated or damaged"):
         load(path)
-
-
-def test_load_says_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(ColobusError, match=r"is no run: it has no config\.json"):
-        load(tmp_path / "nothing")
-    write_run(tmp_path)
-    for file in (tmp_path / "checkpoints").iterdir():
+    for file in path.parent.iterdir():
         file.unlink()
     with pytest.raises(ColobusError, match="no complete checkpoint"):
         load(tmp_path)

@@ -341,9 +341,7 @@ def test_games_without_an_end(
     assert (line in "\n".join(got.lines())) == (limit is None)
 
 
-def test_a_game_that_ends_itself_at_the_last_step_has_an_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_game_that_ends_at_the_last_step_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody tells of the environment's own limit, which is where games without one are cut off."""
     monkeypatch.setattr(evaluator, "LONGEST", 3)
 
@@ -380,9 +378,7 @@ def test_as_many_noops_as_the_protocol_says(name: str, most: int, rounds: int) -
     assert abs(np.mean(found) - most / 2) <= 3 * deviation / np.sqrt(len(found))
 
 
-def test_games_of_any_length_have_their_own_states(
-    counting: type[Counting], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_game_has_its_state(counting: type[Counting], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator, "THREADS", 1)
     agent = Clock(CATCH)
     evaluate(agent, episodes=40)

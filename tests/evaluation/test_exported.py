@@ -112,9 +112,7 @@ def run(tmp_path: Path) -> Path:
         ("mine:make", {}, True),
     ],
 )
-def test_the_card_says_whether_the_agent_needs_code_of_its_owner(
-    run: Path, game: str, network: dict[str, Any], own: bool
-) -> None:
+def test_cards_tell_of_own_code(run: Path, game: str, network: dict[str, Any], own: bool) -> None:
     config = read_config(run)
     one = config.experiment
     games, net = replace(one.games, game=game), replace(one.network, **network)
@@ -190,9 +188,7 @@ def of_scores(*scores: float) -> Evaluation:
         ("my_module:make", "my_module:make", []),
     ],
 )
-def test_leaderboards_find_the_score_by_the_name_of_the_environment(
-    game: str, name: str, more: list[str]
-) -> None:
+def test_leaderboards_find_scores_by_environment(game: str, name: str, more: list[str]) -> None:
     task = "reinforcement-learning"
     said = metadata(metadata_of(game, "dqn", of_scores(1.0, 3.0, 5.0)) + "\n")
     assert (said["library_name"], said["pipeline_tag"]) == ("colobus", task)

@@ -52,6 +52,7 @@ def noise(agent: Agent, count: int) -> Frames:
 
 
 Exported = tuple[Agent, Path]
+Files = Callable[[str], Exported]
 
 AGENTS: dict[str, Any] = {
     "small": lambda: make_agent(CATCH),
@@ -67,7 +68,7 @@ AGENTS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """Return an agent and its file by the agent's name; each is exported once."""
 
     @functools.cache
@@ -80,7 +81,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Export
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_it_computes_what_torch_does(name: str, exported: Callable[[str], Exported]) -> None:
+def test_it_computes_what_torch_does(name: str, exported: Files) -> None:
     agent, file = exported(name)
     parity = compare(agent, file, 1000)
     assert parity.observations == 1000
@@ -90,7 +91,7 @@ def test_it_computes_what_torch_does(name: str, exported: Callable[[str], Export
 
 
 @pytest.mark.parametrize("count", [1, 2, 33])
-def test_any_number_of_observations(count: int, exported: Callable[[str], Exported]) -> None:
+def test_any_number_of_observations(count: int, exported: Files) -> None:
     agent, file = exported("pictures")
     stacks = noise(agent, count)
     (scores,) = session_of(file).run(None, {"observations": stacks})
@@ -98,9 +99,7 @@ def test_any_number_of_observations(count: int, exported: Callable[[str], Export
     np.testing.assert_array_equal(scores.argmax(axis=1), agent.act(stacks, "greedy"))
 
 
-def test_a_recurrent_policy_takes_its_state_and_returns_the_next_one(
-    exported: Callable[[str], Exported],
-) -> None:
+def test_a_recurrent_policy_takes_its_state_and_returns_the_next_one(exported: Files) -> None:
     agent, file = exported("recurrent")
     session = session_of(file)
     assert [one.name for one in session.get_inputs()] == ["observations", "state"]
@@ -114,7 +113,7 @@ def test_a_recurrent_policy_takes_its_state_and_returns_the_next_one(
     assert np.abs(ours).max() > 0.1
 
 
-def test_another_network_is_noticed(exported: Callable[[str], Exported]) -> None:
+def test_another_network_is_noticed(exported: Files) -> None:
     _, file = exported("pictures")
     agent = make_agent(BREAKOUT, width=32)
     assert compare(agent, file, 16).difference < 1e-4
@@ -126,7 +125,7 @@ def test_another_network_is_noticed(exported: Callable[[str], Exported]) -> None
     assert np.isnan(compare(agent, file, 16).difference)
 
 
-def test_the_file_says_what_it_is_of(exported: Callable[[str], Exported]) -> None:
+def test_the_file_says_what_it_is_of(exported: Files) -> None:
     _, file = exported("small")
     said = session_of(file).get_modelmeta().custom_metadata_map
     about = json.loads(said["colobus"])
@@ -137,9 +136,7 @@ def test_the_file_says_what_it_is_of(exported: Callable[[str], Exported]) -> Non
 
 
 @pytest.mark.parametrize("package", ["onnxscript", "onnxruntime"])
-def test_a_missing_package_is_one_line(
-    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ColobusError, match=r"pip install 'colobus\[onnx\]'"):
         export_onnx(make_agent(CATCH), tmp_path / "policy.onnx")

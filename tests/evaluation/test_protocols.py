@@ -259,9 +259,7 @@ def test_which_evaluations_are_there(tmp_path: Path) -> None:
         (("NOOP", "UP", "DOWN"), True, "up to 30 no-ops at the start|the action set has no FIRE"),
     ],
 )
-def test_fire_at_reset_is_said_and_takes_the_place_of_a_noop(
-    names: tuple[str, ...], pressed: bool, said: str
-) -> None:
+def test_fire_at_reset_replaces_a_noop(names: tuple[str, ...], pressed: bool, said: str) -> None:
     settings = PROTOCOLS["noop"].settings(GameSettings(game="breakout", fire_at_reset=pressed))
     got = evaluation(TWO, protocol=PROTOCOLS["noop"], settings=settings, action_names=names)
     text = "\n".join(got.lines())

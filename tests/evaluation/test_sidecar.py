@@ -80,9 +80,7 @@ def test_the_newest_is_evaluated_and_filmed_and_older_ones_are_skipped(tmp_path:
     assert files == ["800-dba3c-50-greedy-seed0.json", "800.mp4"]
 
 
-def test_a_checkpoint_that_comes_together_with_the_newest_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_meanwhile_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The listing that remembered what is there was made before the one that chose."""
     run = make_run(tmp_path, 3)
     worker, results = make_sidecar(run)
@@ -97,9 +95,7 @@ def test_a_checkpoint_that_comes_together_with_the_newest_is_counted(
     assert told(results) == [("evaluation", 8, 2)]
 
 
-def test_evaluations_go_on_where_the_environment_has_no_pictures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluations_need_no_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def record(*_: object, **__: object) -> None:
         raise NoPictures("walk cannot be shown")
 
@@ -172,9 +168,7 @@ def test_one_without_its_json_is_passed_over(tmp_path: Path, damaged: bool) -> N
     assert told(results) == [*said, ("evaluation", 3, 0)]
 
 
-def test_one_that_is_deleted_while_it_is_read_is_passed_over_quietly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_deleted_meanwhile_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path, 3, 5)
 
     def late(path: Path) -> Agent:
@@ -188,9 +182,7 @@ def test_one_that_is_deleted_while_it_is_read_is_passed_over_quietly(
     assert told(results) == [("evaluation", 3, 0)]
 
 
-def test_a_run_without_checkpoints_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_checkpoint_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidecar, "POLL_SECONDS", 0.01)
     assert not make_sidecar(tmp_path / "not made yet")[0].do_next()
     run = make_run(tmp_path)

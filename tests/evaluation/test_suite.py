@@ -40,6 +40,8 @@ from helpers.made_runs import row, write_metrics
 
 SMALL = ("--preset", "catch", "--protocol", "training", "--episodes", "2")
 
+Trained = list[tuple[str, bool]]
+
 
 def suite_in(folder: Path, *words: str) -> Suite:
     """Return what a command line asks for."""
@@ -52,9 +54,9 @@ def ledger(folder: Path) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
     """Runs that were trained, with whether they were resumed."""
-    seen: list[tuple[str, bool]] = []
+    seen: Trained = []
     real = training.train
 
     def train(
@@ -86,9 +88,7 @@ def test_games_by_name_and_by_list() -> None:
     assert parse_games("surround,atari49") == ("surround", *fewer)
 
 
-def test_all_unknown_games_are_named_before_anything_starts(
-    tmp_path: Path, no_training: None
-) -> None:
+def test_unknown_games_are_named_before_anything_starts(tmp_path: Path, no_training: None) -> None:
     out, both = tmp_path / "suite", "'pnog' (nearest known: pong), 'breakot' (nearest known: breako"
     for words, line in (
         ("pong,pnog,breakot,catch", f"unknown games {both}"),
@@ -141,9 +141,7 @@ def test_the_hash_is_of_all_settings_but_games_and_seeds() -> None:
 
 
 @pytest.mark.slow
-def test_two_games_are_played_in_order_and_once(
-    tmp_path: Path, trained: list[tuple[str, bool]]
-) -> None:
+def test_two_games_are_played_in_order_and_once(tmp_path: Path, trained: Trained) -> None:
     """Catch and real Pong on 10 x 10 pixels; then a second seed, of which only one is missing."""
     words = ["suite", "catch,pong", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
     data = told(*words)
@@ -173,9 +171,7 @@ def test_two_games_are_played_in_order_and_once(
 
 
 @pytest.mark.slow
-def test_several_seeds_of_one_run_end_with_a_report(
-    tmp_path: Path, trained: list[tuple[str, bool]]
-) -> None:
+def test_several_seeds_of_one_run_end_with_a_report(tmp_path: Path, trained: Trained) -> None:
     """``train --seeds``: an environment whose name is no folder's, and the same command again."""
     out = tmp_path / "seeds"
     words = ["train", "vector", "--env", "helpers.gym_toys:walk", "--steps", "1200"]
@@ -207,7 +203,7 @@ CATCH = ("suite", "catch", *SMALL, "--steps", "40000", "--seeds", "2")
 
 @pytest.mark.slow
 def test_an_interrupted_training_goes_on(
-    tmp_path: Path, trained: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C at the first look at the second run: a checkpoint, exit 130, then a resume."""
     words = [*CATCH, "--out", str(tmp_path)]
@@ -234,7 +230,7 @@ def test_an_interrupted_training_goes_on(
 
 
 def test_an_interrupted_evaluation_is_done_again(
-    tmp_path: Path, trained: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["suite", "catch", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
     real = evaluator.evaluate
@@ -270,7 +266,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
 
 
 def test_a_suite_takes_no_other_settings_and_sets_a_run_without_a_checkpoint_aside(
-    tmp_path: Path, trained: list[tuple[str, bool]]
+    tmp_path: Path, trained: Trained
 ) -> None:
     words = ["suite", "catch", *SMALL, "--out", str(tmp_path), "--steps"]
     printed(*words, 1200)

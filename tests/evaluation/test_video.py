@@ -184,9 +184,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         "%03d.gif",
     ],
 )
-def test_a_name_is_a_file_and_never_an_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_name_is_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """FFmpeg would connect to some of them, or look for a protocol called 12."""
     monkeypatch.chdir(tmp_path)
     film = record(Catcher(), Path(name), 1.5)
@@ -269,9 +267,7 @@ def test_milestones(tmp_path: Path, others: dict[int, int], titles: str) -> None
         assert one.title == f"{one.name}: {one.agent.checkpoint.steps:,} steps"
 
 
-def test_damaged_checkpoints_are_passed_over_and_a_run_without_any_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_damaged_checkpoints_are_passed_over_a_run_without_any_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path)
     add_checkpoint(tmp_path, 3, 500).write_bytes(b"damaged")
     add_checkpoint(tmp_path, 4, 600)

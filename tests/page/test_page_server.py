@@ -21,17 +21,6 @@ from colobus.envs.api import GameSettings
 from colobus.envs.make import action_names
 from colobus.page import server
 from colobus.page.live import action_of
-from colobus.page.server import (
-    HEADERS,
-    HOST,
-    MOST_CONNECTIONS,
-    PageServer,
-    assets,
-    cookie_name,
-    listen,
-    make_app,
-    new_token,
-)
 from colobus.page.view import PageView
 from colobus.runs.listing import Runs
 from helpers.browsing import TRAVERSALS
@@ -49,8 +38,8 @@ def each_look_finds_new_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def client(*places: Path, token: str = TOKEN, host: str = "127.0.0.1:4711") -> TestClient:
-    app = make_app(PageView(Runs(places)), TOKEN, PORT)
-    cookies = {cookie_name(PORT): token} if token else {}
+    app = server.make_app(PageView(Runs(places)), TOKEN, PORT)
+    cookies = {server.cookie_name(PORT): token} if token else {}
     return TestClient(app, base_url=f"http://{host}", cookies=cookies)
 
 
@@ -77,7 +66,7 @@ ADDRESSES = ["/", "/look", "/assets/page.js", "/films/x/y", "/nothing", "/?token
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1], "ü"])
 def test_nothing_is_shown_without_the_token(folder: Path, address: str, token: str) -> None:
     page = client(folder, token="")
-    cookie = f"{cookie_name(PORT)}={token}".encode()
+    cookie = f"{server.cookie_name(PORT)}={token}".encode()
     answer = page.get(address, headers=[(b"cookie", cookie)] if token else [])
     assert answer.status_code == 403
     assert "pong" not in answer.text
@@ -112,13 +101,13 @@ def test_nothing_can_be_changed(folder: Path, method: str) -> None:
 @pytest.mark.slow
 def test_every_answer_forbids_other_sites_and_scripts(folder: Path) -> None:
     with listening(folder) as port:
-        page = HTTPConnection(HOST, port, timeout=60)
+        page = HTTPConnection(server.HOST, port, timeout=60)
         for token in (TOKEN, "wrong"):
             for address in ("/", "/look", "/assets/page.css", "/nothing"):
                 page.request("GET", f"{address}?token={token}")
                 answer = page.getresponse()
                 answer.read()
-                assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+                assert {name: answer.headers[name] for name in server.HEADERS} == server.HEADERS
                 assert "access-control-allow-origin" not in answer.headers
         page.close()
 
@@ -201,9 +190,9 @@ def test_what_is_known_of_a_run_holds_whatever_begins_later(folder: Path) -> Non
 
 
 def test_two_pages_are_told_the_same(folder: Path) -> None:
-    app = make_app(PageView(Runs([folder])), TOKEN, PORT)
+    app = server.make_app(PageView(Runs([folder])), TOKEN, PORT)
     one, two = (
-        TestClient(app, base_url="http://localhost", cookies={cookie_name(PORT): TOKEN})
+        TestClient(app, base_url="http://localhost", cookies={server.cookie_name(PORT): TOKEN})
         for _ in range(2)
     )
     now = [look(page)["now"] for page in (one, two)]
@@ -243,7 +232,7 @@ def test_hostile_names_and_numbers_are_only_data(tmp_path: Path) -> None:
 
 
 def test_the_page_asks_nobody_else_and_has_no_inline_scripts() -> None:
-    files = assets()
+    files = server.assets()
     assert {"index.html", "page.js", "page.css", "uPlot.iife.min.js", "uPlot.min.css"} <= set(files)
     own = {name: data.decode() for name, data in files.items() if not name.startswith("uPlot")}
     for name, text in own.items():
@@ -256,7 +245,7 @@ def test_the_page_asks_nobody_else_and_has_no_inline_scripts() -> None:
 
 
 def test_tokens_differ_and_cannot_be_guessed() -> None:
-    tokens = {new_token() for _ in range(100)}
+    tokens = {server.new_token() for _ in range(100)}
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 32
 
@@ -270,7 +259,7 @@ def test_a_folder_whose_name_is_no_text_is_shown_too(folder: Path) -> None:
 
 
 def test_a_link_for_one_visit_is_good_once_and_then_by_its_cookie(folder: Path) -> None:
-    app = make_app(PageView(Runs([folder])), TOKEN, PORT, "once")
+    app = server.make_app(PageView(Runs([folder])), TOKEN, PORT, "once")
     mine, other = (TestClient(app, base_url="http://127.0.0.1:4711") for _ in range(2))
     assert mine.get("/?token=once").status_code == 200
     assert other.get("/?token=once").status_code == 403
@@ -326,9 +315,9 @@ def test_behind_links_nothing_is_shown(folder: Path, tmp_path: Path) -> None:
 @contextmanager
 def listening(folder: Path) -> Iterator[int]:
     """Serve the page on a thread; give its port."""
-    with listen(0) as at:
+    with server.listen(0) as at:
         port = at.getsockname()[1]
-        page = PageServer(make_app(PageView(Runs([folder])), TOKEN, port))
+        page = server.PageServer(server.make_app(PageView(Runs([folder])), TOKEN, port))
         page.config.timeout_graceful_shutdown = 30  # a second that was too short is told on stderr
         thread = threading.Thread(target=page.run, args=([at],))
         thread.start()
@@ -340,7 +329,7 @@ def listening(folder: Path) -> Iterator[int]:
 
 
 def answer_of(port: int, path: str) -> tuple[int, str]:
-    page = HTTPConnection(HOST, port, timeout=60)
+    page = HTTPConnection(server.HOST, port, timeout=60)
     page.request("GET", path)
     answer = page.getresponse()
     text = answer.read().decode()
@@ -368,8 +357,8 @@ def test_many_open_connections_shut_nobody_out(
     folder: Path, said: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with listening(folder) as port, ExitStack() as held:
-        for _ in range(5 * MOST_CONNECTIONS):
-            one = held.enter_context(socket.create_connection((HOST, port), timeout=60))
+        for _ in range(5 * server.MOST_CONNECTIONS):
+            one = held.enter_context(socket.create_connection((server.HOST, port), timeout=60))
             one.setblocking(False)
             with suppress(OSError):  # it may be closed already
                 one.send(said)
@@ -384,7 +373,7 @@ def test_who_asks_for_nothing_is_closed(
     folder: Path, said: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "PATIENCE", 0.2)
-    with listening(folder) as port, socket.create_connection((HOST, port), timeout=60) as one:
+    with listening(folder) as port, socket.create_connection((server.HOST, port), 60) as one:
         one.sendall(said)
         with suppress(ConnectionResetError):
             while one.recv(4096):  # an answer that needs no body

@@ -59,9 +59,7 @@ def tables(results: Results) -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_impossible_files_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "run")
     os.mkfifo("pipe")
@@ -248,9 +246,7 @@ def test_peaks_and_what_was_passed_are_told_in_minutes(tmp_path: Path) -> None:
     assert "How many of 2 games were above a level after which time." in captions
 
 
-def test_what_was_passed_is_of_the_games_that_have_both_levels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_games_of_both_levels_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of Berzerk, which DQN did not play in 2015, there is a human's score alone."""
     for game in ("breakout", "pong", "berzerk"):
         make_run(tmp_path / game, rising(9, slope=9_000.0, games=50), game=game)
@@ -400,9 +396,7 @@ def test_public_curves_have_sources_and_games_that_are_known() -> None:
         ({"time": "simulated, link 10Gb"}, "commit abc, time simulated, link 10Gb"),
     ],
 )
-def test_a_gpu_and_simulated_time_are_said_of_the_machine(
-    tmp_path: Path, about: dict[str, str], said: str
-) -> None:
+def test_gpus_and_simulated_time_are_said(tmp_path: Path, about: dict[str, str], said: str) -> None:
     run = make_run(tmp_path / "run", rising(5))
     change_config(run, about=about)
     assert said in machine_line(read_results([run]).all[0].run)
@@ -507,9 +501,7 @@ def test_runs_of_one_method_are_compared_by_one_policy(two_seeds: Path) -> None:
         ({"starts": {"file": "x.starts", "sha256": "ab" * 32}}, "start states of several files"),
     ],
 )
-def test_games_that_were_not_played_alike_are_told(
-    tmp_path: Path, more: dict[str, Any], said: str
-) -> None:
+def test_games_not_played_alike_are_told(tmp_path: Path, more: dict[str, Any], said: str) -> None:
     first, second = (make_run(tmp_path / n, rising(5), name=n) for n in ("appo", "a3c"))
     evaluate(first, 5_000, [1.0, 2.0])
     evaluate(second, 5_000, [1.0, 2.0], **more)
@@ -554,9 +546,7 @@ def test_of_protocols_of_as_many_runs_that_of_later_checkpoints_counts(tmp_path:
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
-def test_runs_of_one_group_that_learned_for_longer_are_told(
-    tmp_path: Path, evaluated: bool
-) -> None:
+def test_runs_of_a_group_that_learned_for_longer_are_told(tmp_path: Path, evaluated: bool) -> None:
     """A run that went on after its best checkpoint, which was evaluated, learned for longer too."""
     for seed, rows in ((1, 5), (2, 9)):
         run = make_run(tmp_path / f"pong-{seed}", rising(rows), seed=seed)

@@ -16,21 +16,11 @@ import pytest
 from numpy.typing import NDArray
 
 from colobus.report import statistics
-from colobus.report.statistics import (
-    bootstrap,
-    enough,
-    improvement_interval,
-    interquartile_mean,
-    over_games,
-    performance_profile,
-    plus_minus,
-    probability_of_improvement,
-    profile_band,
-    standard_error,
-)
 from colobus.runs import curves
 from colobus.runs.curves import Curve, read_metrics
 from helpers.made_runs import Row, append, rising, row, write_metrics
+
+Scores = dict[str, list[float]]
 
 SCORES = st.lists(st.floats(-3, 10).map(lambda x: round(x, 1)), min_size=1, max_size=7)
 GAMES = st.dictionaries(st.sampled_from("abcdef"), SCORES, min_size=1, max_size=4)
@@ -42,17 +32,15 @@ def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end(values: list[fl
     for _ in range(len(values) // 4):
         left.remove(max(left))
         left.remove(min(left))
-    assert interquartile_mean(values) == pytest.approx(sum(left) / len(left), abs=1e-9)
+    assert statistics.interquartile_mean(values) == pytest.approx(sum(left) / len(left), abs=1e-9)
 
 
 @hypothesis.given(GAMES, GAMES)
-def test_the_probability_of_improvement_counts_pairs(
-    ours: dict[str, list[float]], others: dict[str, list[float]]
-) -> None:
+def test_the_probability_of_improvement_counts_pairs(ours: Scores, others: Scores) -> None:
     games = [game for game in ours if game in others]
     if not games:
         with pytest.raises(ValueError, match="no game"):
-            probability_of_improvement(ours, others)
+            statistics.probability_of_improvement(ours, others)
         return
     total = 0.0
     for game in games:
@@ -61,17 +49,15 @@ def test_the_probability_of_improvement_counts_pairs(
             for y in others[game]:
                 wins += 1.0 if x > y else 0.5 if x == y else 0.0
         total += wins / (len(ours[game]) * len(others[game]))
-    found = probability_of_improvement(ours, others)
+    found = statistics.probability_of_improvement(ours, others)
     assert found == pytest.approx(total / len(games))
-    assert probability_of_improvement(others, ours) == pytest.approx(1 - found)
+    assert statistics.probability_of_improvement(others, ours) == pytest.approx(1 - found)
 
 
 @hypothesis.given(GAMES)
-def test_a_profile_is_the_mean_over_games_of_the_shares_above(
-    scores: dict[str, list[float]],
-) -> None:
+def test_a_profile_is_the_mean_over_games_of_the_shares_above(scores: Scores) -> None:
     levels = [-1.0, 0.0, 1.5]
-    for level, found in zip(levels, performance_profile(scores, levels), strict=True):
+    for level, found in zip(levels, statistics.performance_profile(scores, levels), strict=True):
         shares = [sum(v > level for v in values) / len(values) for values in scores.values()]
         assert found == pytest.approx(sum(shares) / len(shares))
 
@@ -79,8 +65,8 @@ def test_a_profile_is_the_mean_over_games_of_the_shares_above(
 def test_each_game_counts_once_in_the_median_and_the_mean() -> None:
     values = np.array([0.0, 1.0, 2.0, 5.0, 5.0, 50.0])
     games = np.array([0, 0, 0, 1, 1, 2])
-    assert over_games(np.median, values, games) == 5.0
-    assert over_games(np.mean, values, games) == pytest.approx(56 / 3)
+    assert statistics.over_games(np.median, values, games) == 5.0
+    assert statistics.over_games(np.mean, values, games) == pytest.approx(56 / 3)
 
 
 def test_runs_are_drawn_within_their_game() -> None:
@@ -91,7 +77,7 @@ def test_runs_are_drawn_within_their_game() -> None:
         rows.append(row)
         return 0.0
 
-    bootstrap(seen, scores, np.random.default_rng(0))
+    statistics.bootstrap(seen, scores, np.random.default_rng(0))
     drawn = np.array(rows)
     assert drawn.shape == (1 + 2000, 5)  # with the runs as they are
     assert set(drawn[:, :3].ravel()) == {1.0, 2.0, 3.0}
@@ -99,13 +85,13 @@ def test_runs_are_drawn_within_their_game() -> None:
     assert abs(drawn[:, 0].mean() - 2.0) < 0.1
 
 
-def slow_interval(scores: dict[str, list[float]], seed: int) -> tuple[float, float]:
+def slow_interval(scores: Scores, seed: int) -> tuple[float, float]:
     """Draw and average one by one; percentiles by sorting (linear interpolation)."""
     random = np.random.default_rng(seed)
     means = []
     for _ in range(3000):
         drawn = [values[random.integers(len(values))] for values in scores.values() for _ in values]
-        means.append(interquartile_mean(drawn))
+        means.append(statistics.interquartile_mean(drawn))
     means.sort()
     return means[round(0.025 * 2999)], means[round(0.975 * 2999)]
 
@@ -113,7 +99,7 @@ def slow_interval(scores: dict[str, list[float]], seed: int) -> tuple[float, flo
 def test_the_bootstrap_interval_is_that_of_drawing_one_by_one() -> None:
     random = np.random.default_rng(3)
     scores = {str(game): random.normal(game, 1.0, 6).tolist() for game in range(5)}
-    found = bootstrap(interquartile_mean, scores, np.random.default_rng(1))
+    found = statistics.bootstrap(statistics.interquartile_mean, scores, np.random.default_rng(1))
     low, high = slow_interval(scores, 2)
     assert found.low < found.value < found.high
     assert found.low == pytest.approx(low, abs=0.06)
@@ -124,18 +110,18 @@ def test_bands_and_improvements_have_intervals_around_them() -> None:
     random = np.random.default_rng(7)
     ours = {str(g): random.normal(1.0, 1.0, 5).tolist() for g in range(20)}
     others = {str(g): random.normal(0.0, 1.0, 5).tolist() for g in range(20)}
-    found = improvement_interval(ours, others, random)
+    found = statistics.improvement_interval(ours, others, random)
     assert 0.5 < found.low < found.value < found.high < 1.0
     levels = [-1.0, 0.0, 1.0, 2.0]
-    low, high = profile_band(ours, levels, random)
-    profile = performance_profile(ours, levels)
+    low, high = statistics.profile_band(ours, levels, random)
+    profile = statistics.performance_profile(ours, levels)
     assert all(a <= p <= b for a, p, b in zip(low, profile, high, strict=True))
     assert max(b - a for a, b in zip(low, high, strict=True)) < 0.4
 
 
 def test_standard_errors_need_two_values() -> None:
-    assert standard_error([5.0]) is None
-    assert standard_error([1.0, 3.0]) == 1.0
+    assert statistics.standard_error([5.0]) is None
+    assert statistics.standard_error([1.0, 3.0]) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -143,9 +129,9 @@ def test_standard_errors_need_two_values() -> None:
 )
 def test_intervals_begin_at_20_games_of_5_runs(games: int, runs: int, is_enough: bool) -> None:
     scores = {str(game): [0.0] * runs for game in range(games)}
-    assert enough(scores) == is_enough
+    assert statistics.enough(scores) == is_enough
     if is_enough:
-        assert not enough(scores | {"0": [0.0] * (statistics.LEAST_RUNS - 1)})
+        assert not statistics.enough(scores | {"0": [0.0] * (statistics.LEAST_RUNS - 1)})
 
 
 def steps_of(curve: Curve) -> list[int]:
@@ -236,9 +222,7 @@ def test_what_a_resumed_run_lost_is_dropped_and_the_resume_remembered(tmp_path: 
 
 @hypothesis.given(st.lists(st.integers(1, 30), min_size=1, max_size=60), st.integers(1, 7))
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
-def test_any_order_of_steps_is_read_as_read_metrics_reads_it(
-    tmp_path: Path, steps: list[int], chunk: int
-) -> None:
+def test_steps_in_any_order_are_read_alike(tmp_path: Path, steps: list[int], chunk: int) -> None:
     rows = [row(s, float(i), 1.0) for i, s in enumerate(steps)]
     write_metrics(tmp_path, [])
     curve = Curve(tmp_path / "metrics.jsonl", kept=100)
@@ -295,9 +279,7 @@ def test_nothing_in_a_file_raises_or_becomes_a_row(tmp_path: Path, data: bytes) 
     assert curve.newest["steps"] == 7
 
 
-def test_lines_longer_than_a_read_are_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_long_lines_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curves, "LONGEST", 512)
     monkeypatch.setattr(curves, "TAIL", 128)
     rows = rising(8)
@@ -340,4 +322,4 @@ def test_columns_are_thinned_have_gaps_and_the_speed(tmp_path: Path) -> None:
     ],
 )
 def test_a_small_error_has_two_digits(value: float, error: float | None, want: str) -> None:
-    assert plus_minus(value, error) == want
+    assert statistics.plus_minus(value, error) == want
