@@ -21,17 +21,7 @@ from colobus.evaluation.protocols import PROTOCOLS
 from colobus.evaluation.scores import normalised, published
 from colobus.experiment.presets import PRESETS, preset
 from colobus.experiment.settings import Experiment
-from colobus.report.ledger import (
-    REFERENCES,
-    Suite,
-    append,
-    as_dict,
-    human_normalised,
-    parse_games,
-    passing_times,
-    read_ledger,
-    summarize,
-)
+from colobus.report import ledger
 from colobus.report.results import LedgerLine
 from colobus.roles.tracker import StopRule
 from colobus.training import run as training
@@ -43,12 +33,12 @@ SMALL = ("--preset", "catch", "--protocol", "training", "--episodes", "2")
 Trained = list[tuple[str, bool]]
 
 
-def suite_in(folder: Path, *words: str) -> Suite:
+def suite_in(folder: Path, *words: str) -> ledger.Suite:
     """Return what a command line asks for."""
     return suite_of(parse(Flags, "suite", [*words, "--out", str(folder)]))
 
 
-def ledger(folder: Path) -> list[tuple[str, int]]:
+def finished(folder: Path) -> list[tuple[str, int]]:
     lines = (folder / "suite.jsonl").read_text().splitlines()
     return [(row["game"], row["seed"]) for row in map(json.loads, lines)]
 
@@ -78,14 +68,15 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_games_by_name_and_by_list() -> None:
-    assert parse_games("pong,ms_pacman,MsPacman,pong") == ("pong", "ms_pacman")
-    fewer, all_of_them = parse_games("atari49"), parse_games("atari57")
+    assert ledger.parse_games("pong,ms_pacman,MsPacman,pong") == ("pong", "ms_pacman")
+    fewer, all_of_them = ledger.parse_games("atari49"), ledger.parse_games("atari57")
     assert (len(fewer), len(all_of_them)) == (49, 57)
     assert set(fewer) < set(all_of_them)
     assert "surround" not in fewer
-    assert parse_games("CartPole-v1,Pendulum-v1") == ("CartPole-v1", "Pendulum-v1")  # has a note
+    two = ("CartPole-v1", "Pendulum-v1")  # has a note
+    assert ledger.parse_games(",".join(two)) == two
     assert all(published(game, "gorila") is not None for game in fewer)
-    assert parse_games("surround,atari49") == ("surround", *fewer)
+    assert ledger.parse_games("surround,atari49") == ("surround", *fewer)
 
 
 def test_unknown_games_are_named_before_anything_starts(tmp_path: Path, no_training: None) -> None:
@@ -142,20 +133,19 @@ def test_the_hash_is_of_all_settings_but_games_and_seeds() -> None:
 
 @pytest.mark.slow
 def test_two_games_are_played_in_order_and_once(tmp_path: Path, trained: Trained) -> None:
-    """Catch and real Pong on 10 x 10 pixels; then a second seed, of which only one is missing."""
+    """Catch and real Pong on 10 x 10 pixels; then again, where one line of two is missing."""
     words = ["suite", "catch,pong", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
     data = told(*words)
     assert trained == [("catch-1", False), ("pong-1", False)]
-    assert ledger(tmp_path) == [("catch", 1), ("pong", 1)]
-    rows = read_ledger(suite_in(tmp_path, *words[1:-2]))
+    assert finished(tmp_path) == [("catch", 1), ("pong", 1)]
+    rows = ledger.read_ledger(suite_in(tmp_path, *words[1:-2]))
     for row in rows:
         assert row.steps >= 1200
         assert row.frames == (4 if row.game == "pong" else 1) * row.steps
         folder = tmp_path / row.run
         assert folder == tmp_path / "runs" / f"{row.game}-1"
-        saved = json.loads(
-            (folder / "eval" / f"{row.steps}-training-2-sampled-seed1.json").read_text()
-        )
+        file = folder / "eval" / f"{row.steps}-training-2-sampled-seed1.json"
+        saved = json.loads(file.read_text())
         assert (saved["episodes"], saved["mean"]) == (2, row.score)
     assert rows[0].human_normalised is None
     assert rows[1].human_normalised == pytest.approx(100 * (rows[1].score + 20.7) / (14.6 + 20.7))
@@ -166,8 +156,8 @@ def test_two_games_are_played_in_order_and_once(tmp_path: Path, trained: Trained
     (tmp_path / "suite.jsonl").write_text(json.dumps(asdict(rows[0])) + "\n")
     printed(*words)  # trained, but its line is lost: evaluated once more
     assert len(trained) == 2
-    assert ledger(tmp_path) == [("catch", 1), ("pong", 1)]
-    assert read_ledger(suite_in(tmp_path, *words[1:-2]))[1] == rows[1]
+    assert finished(tmp_path) == [("catch", 1), ("pong", 1)]
+    assert ledger.read_ledger(suite_in(tmp_path, *words[1:-2]))[1] == rows[1]
 
 
 @pytest.mark.slow
@@ -179,7 +169,7 @@ def test_several_seeds_of_one_run_end_with_a_report(tmp_path: Path, trained: Tra
     said = printed(*words, 2)
     names = [f"helpers.gym_toys-walk-{seed}" for seed in (4, 5, 6)]
     assert trained == [(name, False) for name in names[:2]]
-    assert ledger(out) == [("helpers.gym_toys:walk", 4), ("helpers.gym_toys:walk", 5)]
+    assert finished(out) == [("helpers.gym_toys:walk", 4), ("helpers.gym_toys:walk", 5)]
     for number, name in enumerate(names[:2]):
         config = json.loads((out / "runs" / name / "config.json").read_text())
         assert config["seed"] == 4 + number
@@ -217,35 +207,16 @@ def test_an_interrupted_training_goes_on(
     assert code == 130
     assert "stopped by Ctrl-C, all is kept; go on with the same command" in said
     assert "games: 1 of 1, seeds: 1 of 2" in said
-    assert ledger(tmp_path) == [("catch", 1)]
+    assert finished(tmp_path) == [("catch", 1)]
     checkpoints = sorted((tmp_path / "runs" / "catch-2" / "checkpoints").glob("*.json"))
     before = json.loads(checkpoints[-1].read_text())["steps"]
     assert 0 < before < 40_000
     said = printed(*words)
     assert trained == [("catch-1", False), ("catch-2", False), ("catch-2", True)]
-    assert ledger(tmp_path) == [("catch", 1), ("catch", 2)]
+    assert finished(tmp_path) == [("catch", 1), ("catch", 2)]
     assert f"{before:,} steps" in said  # going on from
     assert "2 of 2: catch, seed 2" in said
-    assert read_ledger(suite_in(tmp_path, *CATCH[1:]))[1].steps >= 40_000
-
-
-def test_an_interrupted_evaluation_is_done_again(
-    tmp_path: Path, trained: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["suite", "catch", *SMALL, "--steps", "1200", "--out", str(tmp_path)]
-    real = evaluator.evaluate
-
-    def evaluate(*args: Any, **kwargs: Any) -> Any:
-        whole = real(*args, **kwargs)
-        return replace(whole, games=whole.games[:1])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(evaluator, "evaluate", evaluate)
-        assert colobus(*words)[0] == 130
-    assert not (tmp_path / "suite.jsonl").exists()
-    printed(*words)
-    assert trained == [("catch-1", False)]  # its training was over
-    assert ledger(tmp_path) == [("catch", 1)]
+    assert ledger.read_ledger(suite_in(tmp_path, *CATCH[1:]))[1].steps >= 40_000
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_kept(
@@ -262,14 +233,27 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     monkeypatch.setattr(training, "train", train)
     code, _, err = colobus(*words)
     assert (code, err) == (4, "colobus: catch, seed 2: the loss is nan\n")
-    assert ledger(tmp_path) == [("catch", 1)]
+    assert finished(tmp_path) == [("catch", 1)]
 
 
-def test_a_suite_takes_no_other_settings_and_sets_a_run_without_a_checkpoint_aside(
-    tmp_path: Path, trained: Trained
+def test_a_suite_goes_on_as_it_was_begun(
+    tmp_path: Path, trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An interrupted evaluation is done again, and a run that lost its checkpoints is set aside."""
     words = ["suite", "catch", *SMALL, "--out", str(tmp_path), "--steps"]
+    real = evaluator.evaluate
+
+    def evaluate(*args: Any, **kwargs: Any) -> Any:
+        whole = real(*args, **kwargs)
+        return replace(whole, games=whole.games[:1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluator, "evaluate", evaluate)
+        assert colobus(*words, 1200)[0] == 130
+    assert not (tmp_path / "suite.jsonl").exists()
     printed(*words, 1200)
+    assert trained == [("catch-1", False)]  # its training was over
+    assert finished(tmp_path) == [("catch", 1)]
     err = refused(*words, "1300")  # said of the run, which would go on with them
     assert "runs/catch-1 was begun with other settings" in err
     err = refused(*words, "1200", "--episodes", "3")
@@ -288,7 +272,7 @@ def test_a_suite_takes_no_other_settings_and_sets_a_run_without_a_checkpoint_asi
     assert not (own / "notes.txt").exists()
 
 
-def entry(suite: Suite, game: str, seed: int, score: float, **changes: Any) -> LedgerLine:
+def entry(suite: ledger.Suite, game: str, seed: int, score: float, **changes: Any) -> LedgerLine:
     base = LedgerLine(
         game=game,
         seed=seed,
@@ -310,17 +294,17 @@ def entry(suite: Suite, game: str, seed: int, score: float, **changes: Any) -> L
 
 def test_a_line_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
     suite = suite_in(tmp_path, "pong,alien", "--steps", "1000")
-    assert read_ledger(suite) == []
+    assert ledger.read_ledger(suite) == []
     first, second = entry(suite, "pong", 1, 3.0), entry(suite, "alien", 1, 4.0)
-    append(suite, first)
+    ledger.append(suite, first)
     with suite.ledger.open("a") as file:
         file.write('{"game": "alien", "seed"')
-    assert read_ledger(suite) == [first]
-    append(suite, second)
-    assert read_ledger(suite) == [first, second]
+    assert ledger.read_ledger(suite) == [first]
+    ledger.append(suite, second)
+    assert ledger.read_ledger(suite) == [first, second]
     with suite.ledger.open("a") as file:
         file.write('{"game": "alien", "seed": 2}\n')
-    assert read_ledger(suite) == [first, second]
+    assert ledger.read_ledger(suite) == [first, second]
 
 
 def test_one_seed_has_the_error_of_its_games_and_several_that_of_their_means() -> None:
@@ -333,34 +317,34 @@ def test_one_seed_has_the_error_of_its_games_and_several_that_of_their_means() -
         entry(suite, "breakout", 4, 999.0),  # of another call, with more seeds
         entry(suite, "alien", 1, 999.0),  # of another call, with more games
     ]
-    pong, breakout = summarize(suite, entries)
+    pong, breakout = ledger.summarize(suite, entries)
     assert (pong.game, len(pong.results), pong.score) == ("pong", 3, 15.0)
     assert pong.error == pytest.approx(math.sqrt((25 + 1 + 16) / 2 / 3))
     assert pong.frames == 2_500_000
     assert pong.seconds == pytest.approx(1820 / 3)
     assert pong.human_normalised == pytest.approx(100 * (15 + 20.7) / (14.6 + 20.7))
-    row = as_dict(pong)
+    row = ledger.as_dict(pong)
     assert row["seeds"] == 3
     assert row["passed"] == {"random": 60.0}  # the median seed never passed DQN
     assert row["published"]["dqn_2015"] == 18.9
-    assert set(row["published"]) == set(REFERENCES)
+    assert set(row["published"]) == set(ledger.REFERENCES)
     assert (len(breakout.results), breakout.score, breakout.error) == (1, 30.5, 1.5)
     assert breakout.seconds is None
     assert breakout.human_normalised == pytest.approx(100.0)
     assert pong.human_normalised is not None
-    both = human_normalised([pong, breakout])
+    both = ledger.human_normalised([pong, breakout])
     assert both == pytest.approx(2 * [(pong.human_normalised + 100.0) / 2])
     low = replace(breakout, results=(replace(breakout.results[0], human_normalised=-10.0),))
-    several = human_normalised([pong, breakout, low])
+    several = ledger.human_normalised([pong, breakout, low])
     assert several is not None
     assert several[0] == 100.0
     unknown = replace(low, results=(replace(low.results[0], human_normalised=None),))
-    assert human_normalised([unknown]) is None
+    assert ledger.human_normalised([unknown]) is None
 
 
 def test_the_time_to_pass_is_that_of_the_running_score(tmp_path: Path) -> None:
     """Pong: random -20.7, human 14.6, DQN 18.9, PPO 20.7 and more."""
-    assert passing_times(tmp_path, "pong") == {}
+    assert ledger.passing_times(tmp_path, "pong") == {}
     rows = [
         row(100, 1.0, None, games=0),
         row(200, 2.0, 15.0, games=49),  # too few games
@@ -375,11 +359,11 @@ def test_the_time_to_pass_is_that_of_the_running_score(tmp_path: Path) -> None:
     write_metrics(tmp_path, rows)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"steps": 900, "sec')
-    assert passing_times(tmp_path, "pong") == {"random": 4.0, "human": 5.0}
-    assert passing_times(tmp_path, "catch") == {}
+    assert ledger.passing_times(tmp_path, "pong") == {"random": 4.0, "human": 5.0}
+    assert ledger.passing_times(tmp_path, "catch") == {}
     write_metrics(tmp_path, [row(100, 50.25, 18.95, games=51)])
-    assert passing_times(tmp_path, "pong") == {
-        name: 50.25 for name in REFERENCES if (published("pong", name) or 99) < 18.95
+    assert ledger.passing_times(tmp_path, "pong") == {
+        name: 50.25 for name in ledger.REFERENCES if (published("pong", name) or 99) < 18.95
     }
 
 
@@ -388,8 +372,8 @@ def test_the_table_of_a_made_up_ledger(tmp_path: Path, no_training: None) -> Non
     words = ["suite", "pong,breakout", "--minutes", "10", "--out", str(tmp_path)]
     suite = suite_in(tmp_path, *words[1:-2])
     passed = {"random": 12.0, "human": 3661.0}
-    append(suite, entry(suite, "breakout", 1, 30.5, standard_error=0.0021, passed=passed))
-    append(suite, entry(suite, "pong", 1, -20.7, standard_error=None))
+    ledger.append(suite, entry(suite, "breakout", 1, 30.5, standard_error=0.0021, passed=passed))
+    ledger.append(suite, entry(suite, "pong", 1, -20.7, standard_error=None))
     lines = printed(*words).splitlines()
     assert max(map(len, lines)) <= 120
     assert "general recipe, protocol noop, 30 games" in lines[0]
