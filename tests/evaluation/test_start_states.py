@@ -16,18 +16,10 @@ from safetensors.numpy import load, save
 from colobus.core.errors import ColobusError
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings
-from colobus.evaluation import start_states as module
+from colobus.evaluation import start_states
 from colobus.evaluation.evaluator import evaluate
 from colobus.evaluation.protocols import PROTOCOLS, Protocol
-from colobus.evaluation.start_states import (
-    HISTORY,
-    StartKeeper,
-    StartStates,
-    make_starts,
-    read_starts,
-    summary_line,
-    write_starts,
-)
+from colobus.evaluation.start_states import StartStates, make_starts, read_starts, write_starts
 from helpers.launching import printed, refused, told
 from helpers.players import CATCH, Clock, Scripted, make_agent, played_by_hand, write_run
 
@@ -35,14 +27,14 @@ pytestmark = pytest.mark.slow
 
 BREAKOUT = GameSettings(game="breakout")
 SEAQUEST = GameSettings(game="seaquest")
-UNCHANGED = module.GAP
+UNCHANGED = start_states.GAP
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_gaps() -> Iterator[None]:
     """One to two seconds of play between starts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "GAP", (1, 2))
+        patch.setattr(start_states, "GAP", (1, 2))
         yield
 
 
@@ -55,7 +47,7 @@ def seaquest(short_gaps: None) -> StartStates:
 def test_starts_are_moments_of_games_apart_by_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one long game the frames between neighbours are those of a gap and the history."""
     pong = GameSettings(game="pong")
-    monkeypatch.setattr(module, "GAP", (2, 4))
+    monkeypatch.setattr(start_states, "GAP", (2, 4))
     got = make_starts(make_agent(pong), "run", count=20, seed=5)
     assert got.count == 20
     between = np.diff(got.frames)
@@ -63,7 +55,7 @@ def test_starts_are_moments_of_games_apart_by_the_gap(monkeypatch: pytest.Monkey
     assert len(same) >= 15
     steps, rest = np.divmod(same, 4)
     assert not rest.any()
-    gaps = steps - HISTORY
+    gaps = steps - start_states.HISTORY
     assert gaps.min() >= 30
     assert gaps.max() <= 60
     assert len(set(gaps)) >= 10
@@ -115,7 +107,7 @@ def test_games_go_on_from_a_start_as_they_went_on(game: str, colour: bool) -> No
     for action in rng.integers(first.actions, size=60):
         assert not first.step(int(action)).over
     state, seen, codes = first.save(), [], []
-    for action in rng.integers(first.actions, size=HISTORY):
+    for action in rng.integers(first.actions, size=start_states.HISTORY):
         step = first.step(int(action))
         seen.append(step.frame)
         codes.append(step.code)
@@ -305,7 +297,7 @@ def test_a_person_gives_starts_too(tmp_path: Path) -> None:
     count, and a game that ends begins the history anew."""
     settings = replace(BREAKOUT, life_loss_ends=False)
     game, path = AleGame(settings, 7), tmp_path / "mine.starts"
-    keeper = StartKeeper(path, game, settings, seed=2)
+    keeper = start_states.StartKeeper(path, game, settings, seed=2)
     game.reset()
     frames: list[Any] = []
     for step in range(400):
@@ -326,9 +318,10 @@ def test_a_person_gives_starts_too(tmp_path: Path) -> None:
         again = AleGame(settings, 1)
         again.reset()
         np.testing.assert_array_equal(again.replay(state, actions)[-1], frame)
-    assert "points of breakout as a person played it (ale-py " in summary_line(found.summary())
+    said = start_states.summary_line(found.summary())
+    assert "points of breakout as a person played it (ale-py " in said
     evaluation = evaluate(make_agent(BREAKOUT), "human", 2, starts=found)
     assert evaluation.starts is not None
     assert evaluation.starts["made_by"]["policy"] == "person"
     with pytest.raises(ColobusError, match="the file exists; name a new file"):
-        StartKeeper(path, game, settings, seed=2)
+        start_states.StartKeeper(path, game, settings, seed=2)
