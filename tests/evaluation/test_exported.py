@@ -275,8 +275,12 @@ action = agent.act(observation)
     assert card.endswith(".\n")
     one_game = model_card(config, agent, "float32", of_scores(1.0), film=True)
     assert "interval" not in one_game
-def test_without_an_evaluation_the_card_says_so(run: Path) -> None:
-    folder = run.with_name("exported")
+
+
+def test_without_an_evaluation_the_card_says_so_and_nothing_beside_is_touched(run: Path) -> None:
+    beside, folder = run.with_name(".exported.tmp"), run.with_name("exported")
+    beside.mkdir()
+    (beside / "notes.txt").write_text("mine")
     done = export_folder(load(run), run, folder, protocol=None, film_seconds=0)
     assert done.evaluation is None
     files = sorted(path.name for path in folder.iterdir())
@@ -284,6 +288,9 @@ def test_without_an_evaluation_the_card_says_so(run: Path) -> None:
     card = (folder / "README.md").read_text()
     assert "was not evaluated" in card
     assert "model-index" not in metadata(card)
+    assert (beside / "notes.txt").read_text() == "mine"
+    names = sorted(path.name for path in run.parent.iterdir())
+    assert names == [".exported.tmp", "exported", "run"]
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
@@ -320,16 +327,6 @@ def test_a_place_that_cannot_be_written_is_named(run: Path) -> None:
     file.write_text("")
     with pytest.raises(ColobusError, match=r"cannot write .*folder: .*name another folder"):
         export_folder(load(run), run, file / "folder")
-
-
-def test_nothing_beside_the_folder_is_touched(run: Path) -> None:
-    beside = run.with_name(".exported.tmp")
-    beside.mkdir()
-    (beside / "notes.txt").write_text("mine")
-    export_folder(load(run), run, run.with_name("exported"), protocol=None, film_seconds=0)
-    assert (beside / "notes.txt").read_text() == "mine"
-    names = sorted(path.name for path in run.parent.iterdir())
-    assert names == [".exported.tmp", "exported", "run"]
 
 
 def test_what_a_stranger_wrote_means_nothing_in_the_card(run: Path) -> None:
