@@ -290,26 +290,6 @@ def test_what_charts_draw_is_computed_so(browser: Any) -> None:
     assert line == [0, 10, 20, 30, 40, None]
 
 
-@pytest.mark.usefixtures("page")
-def test_lines_can_be_smoothed_and_axes_logarithmic(browser: Any) -> None:
-    seen = {picture_of(browser)}
-    slide = """
-        const slider = document.querySelector('#smooth');
-        slider.value = arguments[0];
-        slider.dispatchEvent(new Event('input'));
-    """
-    browser.execute_script(slide, "0.9")
-    seen.add(picture_of(browser))
-    click(browser, "#heights [data-value=log]")
-    seen.add(picture_of(browser))
-    assert len(seen) == 3
-    browser.refresh()
-    wait(lambda: picture_of(browser))
-    assert browser.execute_script("return document.querySelector('#smooth').value") == "0.9"
-    assert browser.execute_script("return localStorage.getItem('colobus-heights')") == "log"
-    screenshot(browser, "page-log")
-    browser.execute_script("localStorage.clear()")
-
 
 @pytest.mark.usefixtures("page")
 def test_each_part_shows_what_the_files_hold(browser: Any) -> None:
@@ -337,7 +317,7 @@ def test_each_part_shows_what_the_files_hold(browser: Any) -> None:
 
 
 @pytest.mark.usefixtures("page")
-def test_switches_change_the_chart(browser: Any) -> None:
+def test_switches_change_the_chart_and_are_remembered(browser: Any) -> None:
     wait(lambda: picture_of(browser))
     seen = {picture_of(browser)}
     for words in ("axis seconds", "lines seeds", "axis steps", "lines runs"):
@@ -351,10 +331,26 @@ def test_switches_change_the_chart(browser: Any) -> None:
         if (switch, value) == ("lines", "seeds"):
             screenshot(browser, "page-seeds")
     assert len(seen) >= 4
+    before = len(seen)
+    slide = """
+        const slider = document.querySelector('#smooth');
+        slider.value = arguments[0];
+        slider.dispatchEvent(new Event('input'));
+    """
+    browser.execute_script(slide, "0.9")
+    seen.add(picture_of(browser))
+    click(browser, "#heights [data-value=log]")
+    seen.add(picture_of(browser))
+    assert len(seen) == before + 2
     click(browser, "nav .member input")
     assert "3 of 4" in text_of(browser, "#picked")
     assert picture_of(browser) not in seen
-    click(browser, "nav .member input")
+    browser.refresh()
+    wait(lambda: picture_of(browser))
+    assert browser.execute_script("return document.querySelector('#smooth').value") == "0.9"
+    assert browser.execute_script("return localStorage.getItem('colobus-heights')") == "log"
+    screenshot(browser, "page-log")
+    browser.execute_script("localStorage.clear()")
 
 
 def says(browser: Any, part: str, text: str) -> bool:
