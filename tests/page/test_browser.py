@@ -290,7 +290,6 @@ def test_what_charts_draw_is_computed_so(browser: Any) -> None:
     assert line == [0, 10, 20, 30, 40, None]
 
 
-
 @pytest.mark.usefixtures("page")
 def test_each_part_shows_what_the_files_hold(browser: Any) -> None:
     wait(lambda: text_of(browser, "#learning").count("loss") == 2)
