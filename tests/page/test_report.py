@@ -130,10 +130,15 @@ def test_without_evaluations_scores_of_training_count_and_that_is_said(tmp_path:
 
 
 def test_an_earlier_checkpoint_that_was_evaluated_is_told(tmp_path: Path) -> None:
+    """Of protocols of as many runs that of later checkpoints counts: an evaluator beside a run has
+    seen earlier ones, by another."""
     for name, steps in (("a", 9000), ("b", 4000)):
         run = make_run(tmp_path / name, rising(9), seed=ord(name))
-        evaluate(run, steps, [1.0, 3.0])
-    said = opening(read_results([tmp_path]))
+        evaluate(run, 3000, [9.0, 9.0], protocol="dba3c")
+        evaluate(run, steps, [1.0, 3.0], protocol="training")
+    results = read_results([tmp_path])
+    assert results.protocol == "training"
+    said = opening(results)
     assert "Of these runs an earlier checkpoint played: b, after 4,000 of 9,000 steps." in said
     assert "different numbers of steps" not in said  # both learned from 9,000
 
@@ -523,26 +528,13 @@ def test_runs_of_unequal_numbers_of_games_are_told(tmp_path: Path) -> None:
     assert "13 to 50" in report(read_results([tmp_path]))
 
 
-def test_the_start_states_stand_in_the_protocol(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", rising(5))
-    evaluate(run, 5_000, [1.0, 2.0], "human", starts={"file": "x.starts", "sha256": "ab" * 32})
-    (result,) = read_results([run]).all
-    assert "starts x.starts (abababababab)" in protocol_line(result)
-
-
-def test_a_game_without_an_emulator_has_no_settings_of_one(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", rising(5), game="catch")
-    evaluate(run, 5_000, [1.0, 2.0], "training", settings={"game": "catch"}, most_noops=29)
-    (result,) = read_results([run]).all
-    assert protocol_line(result) == "training: 2 games, actions sampled, seed 1"
-
-
-def test_of_protocols_of_as_many_runs_that_of_later_checkpoints_counts(tmp_path: Path) -> None:
-    """An evaluator beside a run has seen earlier ones, by another protocol."""
-    run = make_run(tmp_path / "a", rising(9))
-    evaluate(run, 4_000, [9.0, 9.0], protocol="dba3c")
-    evaluate(run, 9_000, [1.0, 3.0], protocol="training")
-    assert read_results([tmp_path]).protocol == "training"
+def test_the_protocol_has_start_states_and_only_an_emulators_settings(tmp_path: Path) -> None:
+    pong, catch = (make_run(tmp_path / game, rising(5), game=game) for game in ("pong", "catch"))
+    evaluate(pong, 5_000, [1.0, 2.0], "human", starts={"file": "x.starts", "sha256": "ab" * 32})
+    evaluate(catch, 5_000, [1.0, 2.0], "human", settings={"game": "catch"}, most_noops=29)
+    lines = {one.game: protocol_line(one) for one in read_results([tmp_path]).all}
+    assert "starts x.starts (abababababab)" in lines["pong"]
+    assert lines["catch"] == "human: 2 games, actions sampled, seed 1"
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
