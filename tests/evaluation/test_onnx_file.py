@@ -16,7 +16,6 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
 from colobus.algorithms.iqn import IQN
 from colobus.core.errors import ColobusError
@@ -151,4 +150,4 @@ def test_a_game_of_several_agents_is_refused(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ColobusError, match=r"cannot write .*policy\.onnx"):
-        export_onnx(make_agent(CATCH, algorithm=APPO()), tmp_path / "nowhere" / "policy.onnx")
+        export_onnx(make_agent(CATCH), tmp_path / "nowhere" / "policy.onnx")

@@ -282,10 +282,7 @@ def test_the_state_begins_with_the_agents_first_step(seaquest: StartStates) -> N
     found = sorted(step for steps in agent.states for step in steps)
     assert found == sorted(step for length in got.lengths for step in range(length))
     assert max(map(len, agent.states)) > 1
-
-
-def test_starts_are_played_with_the_state_of_the_game() -> None:
-    agent = Clock(SEAQUEST)
+    agent = Clock(SEAQUEST)  # starts are made with the state of the game, too
     make_starts(agent, "run", count=2, seed=3)
     steps = [state for (state,) in agent.states]
     assert steps[:30] == list(range(30))
