@@ -251,8 +251,8 @@ def test_the_state_of_a_game_that_begins_does_not_count() -> None:
     agent = make_agent(recurrent="lstm")
     seen = stacks(2)
 
-    def after(*given: Any) -> Any:
-        return agent.predict(*given, deterministic=True)[1]
+    def after(observations: Bytes, state: Any = None, begins: Any = None) -> Any:
+        return agent.predict(observations, state, begins, True)[1]
 
     state = after(seen)
     kept = state.copy()

@@ -139,14 +139,14 @@ def test_two_games_are_played_in_order_and_once(tmp_path: Path, trained: Trained
     assert trained == [("catch-1", False), ("pong-1", False)]
     assert finished(tmp_path) == [("catch", 1), ("pong", 1)]
     rows = ledger.read_ledger(suite_in(tmp_path, *words[1:-2]))
-    for row in rows:
-        assert row.steps >= 1200
-        assert row.frames == (4 if row.game == "pong" else 1) * row.steps
-        folder = tmp_path / row.run
-        assert folder == tmp_path / "runs" / f"{row.game}-1"
-        file = folder / "eval" / f"{row.steps}-training-2-sampled-seed1.json"
+    for line in rows:
+        assert line.steps >= 1200
+        assert line.frames == (4 if line.game == "pong" else 1) * line.steps
+        folder = tmp_path / line.run
+        assert folder == tmp_path / "runs" / f"{line.game}-1"
+        file = folder / "eval" / f"{line.steps}-training-2-sampled-seed1.json"
         saved = json.loads(file.read_text())
-        assert (saved["episodes"], saved["mean"]) == (2, row.score)
+        assert (saved["episodes"], saved["mean"]) == (2, line.score)
     assert rows[0].human_normalised is None
     assert rows[1].human_normalised == pytest.approx(100 * (rows[1].score + 20.7) / (14.6 + 20.7))
     assert (data["complete"], len(data["runs"]), len(data["games"])) == (True, 2, 2)
