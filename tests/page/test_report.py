@@ -72,6 +72,7 @@ def test_impossible_files_leave_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert Path("pipe").is_fifo()
 
 
+@pytest.mark.slow
 def test_a_report_is_written_also_where_a_link_leads(tmp_path: Path) -> None:
     for seed in (1, 2):
         run = make_run(tmp_path / f"pong-{seed}", rising(9), seed=seed)
