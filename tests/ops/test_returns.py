@@ -13,10 +13,7 @@ from hypothesis import strategies as st
 from colobus.ops import returns
 from colobus.ops.returns import munchausen
 from conftest import random_ends
-
-Array = np.ndarray[Any, Any]
-sizes = st.integers(1, 9)
-seeds = st.integers(0, 2**32 - 1)
+from helpers.gradients import Array
 
 
 class Window:
@@ -31,10 +28,13 @@ class Window:
         ends = random_ends(rng, (1, length))
         self.terminated, self.truncated = ends[0][0], ends[1][0]
 
-    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    def tensors(self) -> Any:
         """Return rewards, values, terminated, truncated as the functions want them."""
-        r, v, terminated, truncated = tensors(self.r, self.v, self.terminated, self.truncated)
-        return r, v, terminated, truncated
+        return tensors(self.r, self.v, self.terminated, self.truncated)
+
+
+windows = st.builds(Window, st.integers(0, 2**32 - 1), st.integers(1, 9))
+discounts = st.sampled_from([0.0, 0.9, 1.0])
 
 
 def tensors(*arrays: Array) -> Any:
@@ -89,45 +89,41 @@ def slow_vtrace(w: Window, s: int, gamma: float, lam: float, rho_bar: float, c_b
     return float(total)
 
 
-@given(seed=seeds, length=sizes, n=st.integers(1, 12), gamma=st.sampled_from([0.0, 0.9, 1.0]))
-def test_n_step_returns_are_the_formulas(seed: int, length: int, n: int, gamma: float) -> None:
-    w = Window(seed, length)
+@given(w=windows, n=st.integers(1, 12), gamma=discounts)
+def test_n_step_returns_are_the_formulas(w: Window, n: int, gamma: float) -> None:
     found = returns.n_step(*w.tensors(), gamma, n)[0]
-    want = [slow_return(w, s, min((s // n + 1) * n, length), gamma) for s in range(length)]
+    want = [slow_return(w, s, min((s // n + 1) * n, w.length), gamma) for s in range(w.length)]
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
 
 
-@given(seed=seeds, length=sizes, gamma=st.sampled_from([0.9, 1.0]), lam=st.floats(0, 1))
-def test_gae_is_the_formula(seed: int, length: int, gamma: float, lam: float) -> None:
-    w = Window(seed, length)
+@given(w=windows, gamma=discounts, lam=st.floats(0, 1))
+def test_gae_is_the_formula(w: Window, gamma: float, lam: float) -> None:
     found = returns.gae(*w.tensors(), gamma, lam)
-    want = np.array([slow_gae(w, s, gamma, lam) for s in range(length)])
+    want = np.array([slow_gae(w, s, gamma, lam) for s in range(w.length)])
     np.testing.assert_allclose(found.advantages[0], want, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.targets[0], want + w.v[:-1], rtol=1e-4, atol=1e-5)
 
 
 @given(
-    seed=seeds,
-    length=sizes,
-    gamma=st.sampled_from([0.9, 1.0]),
+    w=windows,
+    gamma=discounts,
     lam=st.floats(0, 1),
     limits=st.sampled_from([(1.0, 1.0, 1.0), (2.0, 0.7, 1.3), (0.5, 0.5, 0.5)]),
 )
 def test_vtrace_is_the_formula(
-    seed: int, length: int, gamma: float, lam: float, limits: tuple[float, float, float]
+    w: Window, gamma: float, lam: float, limits: tuple[float, float, float]
 ) -> None:
-    w = Window(seed, length)
     rho_bar, c_bar, pg_rho_bar = limits
     (log_ratios,) = tensors(w.log_ratio)
     found = returns.vtrace(*w.tensors(), log_ratios, gamma, lam, rho_bar, c_bar, pg_rho_bar)
-    v = [slow_vtrace(w, s, gamma, lam, rho_bar, c_bar) for s in range(length)] + [w.v[-1]]
+    v = [slow_vtrace(w, s, gamma, lam, rho_bar, c_bar) for s in range(w.length)] + [w.v[-1]]
     np.testing.assert_allclose(found.targets[0], v[:-1], rtol=1e-4, atol=1e-5)
     advantages = [
         0.0
         if w.truncated[s]
         else min(pg_rho_bar, np.exp(w.log_ratio[s]))
         * (w.r[s] + gamma * (0.0 if w.terminated[s] else v[s + 1]) - w.v[s])
-        for s in range(length)
+        for s in range(w.length)
     ]
     np.testing.assert_allclose(found.advantages[0], advantages, rtol=1e-4, atol=1e-5)
 
@@ -141,32 +137,25 @@ def slow_lambda_return(w: Window, s: int, gamma: float, lam: float) -> float:
     return float(total + lam ** (left - 1) * slow_return(w, s, s + left, gamma))
 
 
-@given(
-    seed=seeds,
-    length=sizes,
-    gamma=st.sampled_from([0.0, 0.9, 1.0]),
-    lam=st.sampled_from([0.0, 0.4, 0.9, 1.0]),
-)
+@given(w=windows, gamma=discounts, lam=st.sampled_from([0.0, 0.4, 0.9, 1.0]))
 def test_lambda_returns_are_a_mixture_of_n_step_returns(
-    seed: int, length: int, gamma: float, lam: float
+    w: Window, gamma: float, lam: float
 ) -> None:
-    w = Window(seed, length)
     found = returns.q_lambda(*w.tensors(), gamma, lam)[0]
-    want = [slow_lambda_return(w, s, gamma, lam) for s in range(length)]
+    want = [slow_lambda_return(w, s, gamma, lam) for s in range(w.length)]
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
 
 
-@given(seed=seeds, length=sizes, gamma=st.sampled_from([0.0, 0.9, 1.0]))
+@given(w=windows, gamma=discounts)
 def test_partial_returns_with_the_value_after_them_are_n_step_returns(
-    seed: int, length: int, gamma: float
+    w: Window, gamma: float
 ) -> None:
-    w = Window(seed, length)
     rewards, _, terminated, truncated = w.tensors()
     partial = returns.partial_n_step(rewards, terminated, truncated, gamma)
     after = int(partial.after)
     assert after == len(steps_from(w, 0))
     found = float(partial.rewards) + float(partial.discounts) * w.v[after]
-    assert found == pytest.approx(slow_return(w, 0, length, gamma), rel=1e-4, abs=1e-5)
+    assert found == pytest.approx(slow_return(w, 0, w.length, gamma), rel=1e-4, abs=1e-5)
 
 
 def test_the_reward_of_an_unlikely_action_is_bounded() -> None:
