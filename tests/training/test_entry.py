@@ -23,16 +23,21 @@ from colobus.runs.curves import read_metrics
 from colobus.runtime.devices import find_device
 from colobus.training import entry
 from colobus.training.callbacks import Callbacks, Caller, StopTraining
-from colobus.training.run import Result, train
+from colobus.training.run import train
 from conftest import catch, stand_in
 from helpers import gym_toys
 
 QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 
 
-def test_a_preset_is_that_of_the_command_line() -> None:
+def test_a_preset_is_that_of_the_command_line_but_for_a_given_stop_rule() -> None:
     assert colobus.preset("pong") == PRESETS["pong"]
     assert colobus.preset("ALE/Breakout-v5") == named("ALE/Breakout-v5")[0]
+    assert colobus.preset("pong", steps=500).stop == colobus.StopRule(steps=500)
+    two = colobus.preset("pong", minutes=2.0, until_score=3.0)
+    assert two.stop == colobus.StopRule(minutes=2.0, until_score=3.0)
+    auto = colobus.preset("dba3c-pong", until_evaluated="auto", evaluator=True)
+    assert auto.stop.until_evaluated == 10.0
 
 
 def test_settings_have_the_names_of_the_flags() -> None:
@@ -57,87 +62,80 @@ def not_finite() -> Any:
     return TransformObservation(seen, lambda found: found * np.nan, seen.observation_space)
 
 
-def test_a_given_stop_rule_drops_the_presets() -> None:
-    assert colobus.preset("pong", steps=500).stop == colobus.StopRule(steps=500)
-    two = colobus.preset("pong", minutes=2.0, until_score=3.0)
-    assert two.stop == colobus.StopRule(minutes=2.0, until_score=3.0)
-    auto = colobus.preset("dba3c-pong", until_evaluated="auto", evaluator=True)
-    assert auto.stop.until_evaluated == 10.0
+Case = tuple[object, dict[str, object], str]
+"""What is named, with which settings, and what is said of it."""
+
+NO_PRESETS: list[Case] = [
+    ("pogn", {}, "^unknown game or preset 'pogn': nearest known: pong"),
+    ("pong", {"lrr": 1}, "^lrr: unknown setting; nearest known: lr"),
+    (
+        "pong",
+        {"epsilon_end": 0.1},
+        "^epsilon_end: unknown setting; DQN, IQN and PQN have it, APPO has not; take",
+    ),
+    ("pong", {"game": "breakout"}, "^game: unknown setting"),
+    ("catch", {"sticky": 0.5}, r"^--sticky 0\.5: has an effect only in Atari"),
+    ("pong", {"rho_bar": 2.0}, "^--rho-bar 2: has an effect only with"),
+]
+NO_RUNS: list[Case] = [
+    (None, {}, r"^train\(None\): name a game or preset"),
+    (3, {}, r"^train\(3\): name a game or preset"),
+    ("catch", {"resume": "runs/x"}, "^resume: the run has its own settings"),
+    (None, {"resume": "runs/x", "name": "x"}, "^resume: the run has its own settings"),
+    ("catch", {"steps": -5}, "^--steps -5: must be at least 1"),
+    ("catch", {"steps": "2M"}, "^--steps 2M: "),
+    ("dba3c-catch", {"workers": "4"}, "^--workers 4: "),
+    ("catch", {"lr": -1.0}, "^--lr -1: must be above 0"),
+    ("catch", {"cluster": "h:1"}, "^cluster 'h:1': must be such"),
+    ("catch", {"device": None}, "^--device None: must be auto"),
+    ("catch", {"device": torch.device("cuda", 99)}, "^--device cuda:99: torch "),
+    ("catch", {"act_with": "tf"}, "^--act-with tf: must be one of"),
+    ("catch", {"log": None}, "^log None: must be a function"),
+    ("catch", {"out": 3}, "^out 3: must be a text or a path$"),
+    ("catch", {"name": 5}, "^name 5: must be a text$"),
+    ("catch", {"name": "???"}, r"^name '\?{3}': must have a letter"),
+    ("catch", {"out": "run", "name": "mine"}, "^name 'mine' with out: the folder has a"),
+    ("catch", {"env": 3}, "^env 3: must be a text$"),
+    (None, {"env": gym_toys.walk}, "^env: is a function, must be a name"),
+    (None, {"make_env": "CartPole-v1"}, "^make_env: is str, must be a"),
+    (
+        None,
+        {"make_env": gym_toys.walk, "env": "CartPole-v1"},
+        "^env 'CartPole-v1' with make_env: both say",
+    ),
+    (
+        None,
+        {"make_env": not_finite, "out": "run", **QUIET},
+        "not_finite: game 0 of 8, step 0: its obs",
+    ),
+]
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "what", "more", "said"),
     [
-        (
-            lambda: colobus.train(make_env=not_finite, out="run", **QUIET),
-            "not_finite: game 0 of 8, step 0: its obs",
-        ),
-        (lambda: colobus.preset("pogn"), r"^unknown game or preset 'pogn': nearest known: pong"),
-        (lambda: colobus.preset("pong", lrr=1), r"^lrr: unknown setting; nearest known: lr"),
-        (
-            lambda: colobus.preset("pong", epsilon_end=0.1),
-            r"^epsilon_end: unknown setting; DQN, IQN and PQN have it, APPO has not; take",
-        ),
-        (lambda: colobus.preset("pong", game="breakout"), r"^game: unknown setting"),
-        (
-            lambda: colobus.preset("catch", sticky=0.5),
-            r"^--sticky 0\.5: has an effect only in Atari",
-        ),
-        (lambda: colobus.preset("pong", rho_bar=2.0), r"^--rho-bar 2: has an effect only with"),
-        (lambda: colobus.train(), r"^train\(None\): name a game or preset"),
-        (lambda: colobus.train(stand_in(3)), r"^train\(3\): name a game or preset"),
-        (lambda: colobus.train("catch", resume="runs/x"), "^resume: the run has its own settings"),
-        (lambda: colobus.train("catch", steps=-5), r"^--steps -5: must be at least 1"),
-        (lambda: colobus.train("catch", steps=stand_in("2M")), "^--steps 2M: "),
-        (lambda: colobus.train("dba3c-catch", workers=stand_in("4")), "^--workers 4: "),
-        (lambda: colobus.train(env=stand_in(gym_toys.walk)), "^env: is a function, must be a name"),
-        (
-            lambda: colobus.train("catch", cluster=stand_in("h:1")),
-            "^cluster 'h:1': must be such",
-        ),
-        (lambda: colobus.train("catch", lr=-1.0), r"^--lr -1: must be above 0"),
-        (lambda: colobus.train("catch", device=stand_in(None)), "^--device None: must be auto"),
-        (lambda: colobus.train("catch", act_with=stand_in("tf")), "^--act-with tf: must be one of"),
-        (lambda: colobus.train("catch", out=stand_in(3)), "^out 3: must be a text or a path$"),
-        (lambda: colobus.train("catch", name=stand_in(5)), "^name 5: must be a text$"),
-        (lambda: colobus.train("catch", name="???"), r"^name '\?{3}': must have a letter"),
-        (lambda: colobus.train("catch", "run", "mine"), "^name 'mine' with out: the folder has a"),
-        (lambda: colobus.train(resume="runs/x", name="x"), "^resume: the run has its own settings"),
-        (lambda: colobus.train("catch", env=stand_in(3)), "^env 3: must be a text$"),
-        (lambda: colobus.train("catch", log=stand_in(None)), "^log None: must be a function"),
-        (lambda: colobus.load(stand_in(Status())), "^Status: is no run; name its folder, such as"),
-        (
-            lambda: colobus.train("catch", device=stand_in(torch.device("cuda", 99))),
-            "^--device cuda:99: torch ",
-        ),
-        (lambda: colobus.train(make_env=stand_in("CartPole-v1")), "^make_env: is str, must be a"),
-        (
-            lambda: colobus.train(make_env=gym_toys.walk, env="CartPole-v1"),
-            "^env 'CartPole-v1' with make_env: both say",
-        ),
+        *[(colobus.preset, *case) for case in NO_PRESETS],
+        *[(colobus.train, *case) for case in NO_RUNS],
+        (colobus.load, Status(), {}, "^Status: is no run; name its folder, such as"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_leaves_no_folder(
-    call: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Any, what: Any, more: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(colobus.ColobusError, match=said) as error:
-        call()
+        call(what, **more)
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_devices_of_torch_are_devices() -> None:
-    """As `colobus.load` takes them, too."""
-    assert find_device(stand_in(torch.device("cpu"))) == torch.device("cpu")
-
-
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numbers_of_numpy_and_devices_of_torch_are_taken() -> None:
     wanted = colobus.preset("catch", seed=3, steps=4000, lr=0.5, deterministic=True)
     numpy = {"seed": np.int64(3), "steps": np.int32(4000), "lr": np.float64(0.5)}
     found = colobus.preset("catch", **numpy, deterministic=stand_in(np.bool_(True)))
     assert found == wanted
     assert (type(found.seed), type(found.deterministic)) == (int, bool)
+    assert find_device(stand_in(torch.device("cpu"))) == torch.device("cpu")
 
 
 def test_an_agent_plays_in_the_environment_that_it_was_given(tmp_path: Path) -> None:
@@ -261,24 +259,24 @@ def test_a_run_tells_what_begins_and_how_it_went_unless_told_not_to(tmp_path: Pa
     assert [line for line in lines[told:] if not line.startswith("going on from ")] == []
 
 
-STEPS = 30_000
-
-
-def trained(folder: Path, lines: list[str], callbacks: Callbacks, steps: int = STEPS) -> Result:
-    return train(catch(steps), folder, log=lines.append, callbacks=callbacks)
-
-
 @pytest.mark.slow
-def test_each_callback_hears_of_everything_in_order(tmp_path: Path) -> None:
+def test_each_callback_hears_of_everything_in_order_also_after_an_error(tmp_path: Path) -> None:
+    """An error is told once, and the run goes on."""
     statuses: list[Status] = []
     episodes: list[Episode] = []
     checkpoints: list[Path] = []
-    callbacks = Callbacks(statuses.append, episodes.append, checkpoints.append)
-    result = trained(tmp_path, [], callbacks)
+    lines: list[str] = []
+
+    def fail(episode: Episode) -> None:
+        episodes.append(episode)
+        raise ValueError("no such table")
+
+    callbacks = Callbacks(statuses.append, fail, checkpoints.append)
+    result = train(catch(30_000), tmp_path, log=lines.append, callbacks=callbacks)
     assert (result.stopped, result.interrupted) == ("", False)
     versions = [status.version for status in statuses]
     assert versions == sorted(set(versions))
-    assert statuses[-1].steps == result.steps == read_metrics(tmp_path)[-1]["steps"]
+    assert statuses[-1].steps == result.steps == read_metrics(tmp_path)[-1]["steps"] >= 30_000
     assert {"policy_loss", "kl"} <= statuses[-1].values.keys()
     logged = read_lines(tmp_path / "episodes.jsonl")
     assert len(episodes) == len(logged) == result.status.games >= 2_000
@@ -287,23 +285,23 @@ def test_each_callback_hears_of_everything_in_order(tmp_path: Path) -> None:
     assert {episode.score for episode in episodes} == {-1.0, 1.0}
     assert checkpoints[-1] == newest_checkpoint(tmp_path / "checkpoints")[0]
     assert len(checkpoints) == len(set(checkpoints))
+    (line,) = (line for line in lines if "on_episode" in line)
+    assert line.startswith("on_episode raised ValueError: no such table (")
+    assert "test_entry.py, line " in line
+    assert "\n" not in line
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["on_update", "on_episode", "on_checkpoint"])
 def test_a_callback_ends_the_run_and_everything_is_saved(tmp_path: Path, name: str) -> None:
-    calls = []
-
     def stop(news: object) -> None:
-        calls.append(news)
         raise StopTraining("seen enough")
 
-    result = trained(tmp_path, [], Callbacks(**{name: stop}), 100_000_000)
+    result = train(catch(100_000_000), tmp_path, callbacks=Callbacks(**{name: stop}))
     assert result.stopped == "seen enough"
     assert not result.interrupted
     _, checkpoint, _ = newest_checkpoint(tmp_path / "checkpoints")
     assert 0 < checkpoint.steps < 100_000_000
-    assert calls
 
 
 def test_all_that_is_new_is_told_before_a_callback_ends_the_run(tmp_path: Path) -> None:
@@ -320,23 +318,3 @@ def test_all_that_is_new_is_told_before_a_callback_ends_the_run(tmp_path: Path) 
     with pytest.raises(StopTraining, match=r"^at 0$"):
         caller.look(tracker, Status(last_checkpoint="00000007.safetensors"))
     assert told == [0.0, 1.0, 2.0, tmp_path / "checkpoints" / "00000007.safetensors"]
-
-
-@pytest.mark.slow
-def test_an_error_in_a_callback_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
-    calls: list[object] = []
-    others: list[object] = []
-    lines: list[str] = []
-
-    def fail(news: object) -> None:
-        calls.append(news)
-        raise ValueError("no such table")
-
-    result = trained(tmp_path, lines, Callbacks(on_episode=fail, on_update=others.append))
-    assert result.steps >= STEPS
-    assert len(calls) >= 2_000
-    assert others
-    (line,) = (line for line in lines if "on_episode" in line)
-    assert line.startswith("on_episode raised ValueError: no such table (")
-    assert "test_entry.py, line " in line
-    assert "\n" not in line

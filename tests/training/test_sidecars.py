@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,28 +33,50 @@ from conftest import catch
 from helpers.launching import colobus, finish, is_gone, refused, start, wait_until
 from helpers.players import add_checkpoint, write_run
 
-
-def fail(result: object) -> None:
-    raise AssertionError(f"{result} was told")
+Started = Callable[[], list[psutil.Process]]
 
 
-def children() -> list[psutil.Process]:
-    found: list[psutil.Process] = psutil.Process().children(recursive=True)
-    return found
+@pytest.fixture
+def started() -> Iterator[Started]:
+    """Give what the test has started, and what that has; nothing of it is left at the end."""
+    this = psutil.Process()
+    before = this.children(recursive=True)
+    yield lambda: [child for child in this.children(recursive=True) if child not in before]
+    assert this.children(recursive=True) == before
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of Catch with one checkpoint."""
+    write_run(tmp_path / "run")
+    return tmp_path / "run"
+
+
+@contextmanager
+def instead(script: str = "import time; time.sleep(600)") -> Iterator[None]:
+    """Have the processes of sidecars run a script, by default until they are ended."""
+
+    def popen(_: Sequence[str], **how: Any) -> Any:
+        return subprocess.Popen([sys.executable, "-c", script], **how)
+
+    changed = SimpleNamespace(**vars(subprocess) | {"Popen": popen})
+    with pytest.MonkeyPatch.context() as patch:  # others may start what they like
+        patch.setattr("colobus.training.sidecars.subprocess", changed)
+        yield
 
 
 @pytest.mark.processes
 def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Started
 ) -> None:
     """Of a run whose name begins with a dash, as in: colobus train catch --out=-x --evaluator."""
     monkeypatch.chdir(tmp_path)
     run = Path("-x")
     write_run(run)
     results: list[Any] = []
-    before, threads = children(), set(threading.enumerate())
+    threads = set(threading.enumerate())
     with SidecarProcesses(run, Sidecars(True, True, 1.5), results.append) as sidecars:
-        pids = [child.pid for child in children() if child not in before]
+        pids = [child.pid for child in started()]
         assert len(pids) == 2
         wait_until(lambda: len(results) == 2)
         assert [psutil.Process(pid).nice() for pid in pids] == [19, 19]
@@ -63,7 +85,6 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(
         add_checkpoint(run, 9)
         wait_until(lambda: sum(r["version"] == 9 for r in results) == 2)
         assert sidecars.dead() == ""
-    assert children() == before
     assert all(is_gone(pid) for pid in pids)
     assert set(threading.enumerate()) <= threads
     assert sidecars.dead() == ""
@@ -81,8 +102,8 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(
         versions = [r["version"] for r in kind]
         assert versions == sorted(set(versions))  # none twice
         assert len(versions) + sum(r["skipped"] for r in kind) == 3  # done or counted
-    assert (run / "eval" / "follow.log").read_text() == ""
-    assert (run / "videos" / "follow.log").read_text() == ""
+    for folder in ("eval", "videos"):
+        assert (run / folder / "follow.log").read_text() == ""
 
 
 class Near:
@@ -96,10 +117,8 @@ class Near:
 
 
 @pytest.mark.processes
-def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(tmp_path: Path) -> None:
+def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(run: Path) -> None:
     """The errands are done here; the second one is lost, and after the third its source is gone."""
-    run = tmp_path / "run"
-    write_run(run)
     pair = [run / "checkpoints" / f"00000009.{suffix}" for suffix in ("safetensors", "json")]
     sent: list[list[str]] = []
     results: list[Any] = []
@@ -133,109 +152,64 @@ def test_one_that_is_apart_is_sent_checkpoints_and_sends_back_what_it_made(tmp_p
 
 
 @pytest.mark.processes
-def test_what_one_that_is_apart_cannot_use_is_told(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    (tmp_path / "checkpoints" / "00000007.safetensors").write_bytes(b"damaged")
-
-    said = ""
-    wanted = Sidecars(recorder=True)
-    with SidecarProcesses(tmp_path, wanted, fail, lambda _: Near()) as sidecars:
+def test_what_one_that_is_apart_cannot_use_is_told(run: Path) -> None:
+    (run / "checkpoints" / "00000007.safetensors").write_bytes(b"damaged")
+    results: list[Any] = []
+    said, wanted = "", Sidecars(recorder=True)
+    with SidecarProcesses(run, wanted, results.append, lambda _: Near()) as sidecars:
         while not said:
             said = sidecars.dead()
             time.sleep(0.05)
     assert said.startswith("the recorder could not use 00000007.safetensors: colobus: no ")
+    assert results == []
 
 
-def test_nothing_is_started_unasked(tmp_path: Path) -> None:
-    before = children()
+def test_nothing_is_started_unasked(tmp_path: Path, started: Started) -> None:
     with SidecarProcesses(tmp_path, Sidecars(False, False, 120.0), print) as sidecars:
-        assert children() == before
+        assert started() == []
         assert sidecars.dead() == ""
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.processes
-def test_a_child_that_dies_is_named_once(tmp_path: Path) -> None:
+def test_a_child_that_dies_is_named_once(run: Path, started: Started) -> None:
     """One is killed, the other refuses a film of no length; its last message is in the line."""
-    write_run(tmp_path)
-    (tmp_path / "videos").mkdir()
-    (tmp_path / "videos" / "follow.log").write_text("of an earlier start\n")
-    before = children()
-    lines: list[str] = []
-    with SidecarProcesses(tmp_path, Sidecars(True, True, 0.0), lambda _: None) as sidecars:
-        evaluator, recorder = sorted(
-            (child for child in children() if child not in before),
-            key=lambda child: "--no-evaluate" in child.cmdline(),
-        )
+    (run / "videos").mkdir()
+    (run / "videos" / "follow.log").write_text("of an earlier start\n")
+    with SidecarProcesses(run, Sidecars(True, True, 0.0), lambda _: None) as sidecars:
+        evaluator, recorder = sorted(started(), key=lambda one: "--no-evaluate" in one.cmdline())
         evaluator.kill()
         wait_until(lambda: is_gone(evaluator.pid) and is_gone(recorder.pid))
-        lines += [sidecars.dead() for _ in range(3)]
+        lines = [sidecars.dead() for _ in range(3)]
     assert lines == [
         f"the evaluator (process {evaluator.pid}) ended with exit code -9; it wrote no message",
         f"the recorder (process {recorder.pid}) ended with exit code 2; its last message: colobus: "
         "--record-length 0: must be above 0",
         "",
     ]
-    assert children() == before
 
 
 @pytest.mark.processes
 def test_a_child_that_does_not_end_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, monkeypatch: pytest.MonkeyPatch, started: Started
 ) -> None:
     monkeypatch.setattr(follow, "END_SECONDS", 0.2)
-    write_run(tmp_path)
-    before = children()
-    with SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), lambda _: None):
-        (child,) = (child for child in children() if child not in before)
+    with SidecarProcesses(run, Sidecars(True, False, 1.0), lambda _: None):
+        (child,) = started()
         child.suspend()  # SIGTERM has to wait, SIGKILL has not
         while child.status() != psutil.STATUS_STOPPED:
             time.sleep(0.01)
     assert is_gone(child.pid)
-    assert children() == before
-
-
-TRAINING = """
-import sys, time
-from pathlib import Path
-from colobus.experiment.settings import Sidecars
-from colobus.training.sidecars import SidecarProcesses
-def heard(result):
-    print(result["kind"], *[child.process.pid for child in sidecars._children], flush=True)
-with SidecarProcesses(Path(sys.argv[1]), Sidecars(True, False, 1.0), heard) as sidecars:
-    time.sleep(600)
-"""
 
 
 @pytest.mark.processes
-def test_what_a_child_has_started_does_not_hold_up_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_child_has_started_does_not_hold_up_the_end(run: Path, started: Started) -> None:
     """Such as a simulator, which has its standard output, the pipe of the results."""
     script = "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
-    real = subprocess.Popen
-
-    def popen(_words: Any, **how: Any) -> Any:
-        return real([sys.executable, "-c", script], **how)
-
-    monkeypatch.setattr("colobus.training.sidecars.subprocess.Popen", popen)
-    write_run(tmp_path / "run")
-    before = children()
-    with SidecarProcesses(tmp_path / "run", Sidecars(True, False), print):
-        wait_until(lambda: len(children()) == len(before) + 2)
-        started = [child for child in children() if child not in before]
-    wait_until(lambda: all(is_gone(child.pid) for child in started))
-
-
-@pytest.mark.processes
-def test_what_an_environment_prints_is_no_result(tmp_path: Path) -> None:
-    write_run(tmp_path / "run")
-    script = tmp_path / "driver.py"
-    script.write_text(CHATTY)
-    words = [sys.executable, str(script), "follow", str(tmp_path / "run"), "--json", "--parent"]
-    done = subprocess.run([*words, str(os.getpid())], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, '{"kind": "evaluation"}\n')
-    assert done.stderr.startswith('.{"a": 1}\n')
+    with instead(script), SidecarProcesses(run, Sidecars(True, False), print):
+        wait_until(lambda: len(started()) == 2)
+        both = started()
+    wait_until(lambda: all(is_gone(child.pid) for child in both))
 
 
 CHATTY = """
@@ -258,11 +232,32 @@ main()
 
 
 @pytest.mark.processes
-def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    training = subprocess.Popen(
-        [sys.executable, "-c", TRAINING, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+def test_what_an_environment_prints_is_no_result(run: Path, tmp_path: Path) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(CHATTY)
+    words = ("follow", run, "--json", "--parent", os.getpid())
+    code, out, err = finish(start(*words, script=script))
+    assert (code, out) == (0, '{"kind": "evaluation"}\n')
+    assert err.startswith('.{"a": 1}\n')
+
+
+TRAINING = """
+import sys, time
+from pathlib import Path
+from colobus.experiment.settings import Sidecars
+from colobus.training.sidecars import SidecarProcesses
+def heard(result):
+    print(result["kind"], *[child.process.pid for child in sidecars._children], flush=True)
+with SidecarProcesses(Path(sys.argv[1]), Sidecars(True, False, 1.0), heard) as sidecars:
+    time.sleep(600)
+"""
+
+
+@pytest.mark.processes
+def test_children_end_when_the_training_is_gone(run: Path, tmp_path: Path) -> None:
+    script = tmp_path / "training.py"
+    script.write_text(TRAINING)
+    training = start(run, script=script)
     assert training.stdout is not None
     kind, pid = training.stdout.readline().split()
     assert kind == "evaluation"
@@ -272,41 +267,35 @@ def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
     wait_until(lambda: is_gone(int(pid)))
 
 
-def test_once_does_the_newest_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_does_the_newest_and_ends_or_fails_if_none_can_be_used(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("colobus.cli.follow.lower_priority", lambda by: None)  # stays with pytest
-    write_run(tmp_path)
-    add_checkpoint(tmp_path, 8)
-    code, out, err = colobus("follow", tmp_path, "--once", "--json", "--record-length", 1)
+    add_checkpoint(run, 8)
+    config = json.loads((run / "config.json").read_text())
+    unknown = config | {"games": config["games"] | {"game": "no_such_module:make"}}
+    (run / "config.json").write_text(json.dumps(unknown))
+    code, out, err = colobus("follow", run, "--once")
+    assert code == 2
+    assert out.startswith("passed over: ")
+    assert err == f"colobus: no checkpoint of {run} can be used; see the lines above\n"
+    (run / "config.json").write_text(json.dumps(config))
+    code, out, err = colobus("follow", run, "--once", "--json", "--record-length", 1)
     results = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert [(r["kind"], r["version"], r["skipped"]) for r in results] == [
         ("evaluation", 8, 1),
         ("film", 8, 1),
     ]
-    code, out, _ = colobus("follow", tmp_path, "--once")
+    code, out, _ = colobus("follow", run, "--once")
     assert (code, len(out.splitlines())) == (0, 1)
     assert out.startswith("00000008.safetensors is done already")
 
 
-def test_once_fails_if_no_checkpoint_can_be_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("colobus.cli.follow.lower_priority", lambda by: None)  # stays with pytest
-    write_run(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["games"]["game"] = "no_such_module:make"
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    code, out, err = colobus("follow", tmp_path, "--once")
-    assert code == 2
-    assert out.startswith("passed over: ")
-    assert err == f"colobus: no checkpoint of {tmp_path} can be used; see the lines above\n"
-
-
 @pytest.mark.processes
-def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    process = start("follow", tmp_path, "--no-record")
-    wait_until(lambda: (tmp_path / "eval").exists(), process)
+def test_a_signal_ends_it_in_good_order(run: Path) -> None:
+    process = start("follow", run, "--no-record")
+    wait_until(lambda: (run / "eval").exists(), process)
     process.send_signal(signal.SIGTERM)
     code, out, err = finish(process)
     assert (code, err) == (143, "")
@@ -326,44 +315,26 @@ def test_mistakes_are_one_line(tmp_path: Path, words: list[str], said: str) -> N
     assert said in refused("follow", tmp_path, *words)
 
 
-@contextmanager
-def never_done() -> Iterator[None]:
-    """Have the processes of sidecars sleep until they are ended."""
-
-    def asleep(_: Sequence[str], **how: Any) -> Any:
-        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], **how)
-
-    changed = SimpleNamespace(**vars(subprocess) | {"Popen": asleep})
-    with pytest.MonkeyPatch.context() as patch:  # others may start what they like
-        patch.setattr("colobus.training.sidecars.subprocess", changed)
-        yield
-
-
 @pytest.mark.processes
-def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
+def test_those_that_had_nothing_to_do_say_so_at_the_end(run: Path) -> None:
     """Before the first checkpoint, or in the middle of a first evaluation; not if one was done."""
-    write_run(tmp_path)
-    (path,) = (tmp_path / "checkpoints").glob("*.safetensors")
-    for file in (path, path.with_suffix(".json")):
+    for file in (run / "checkpoints").iterdir():
         file.unlink()
-    with SidecarProcesses(tmp_path, Sidecars(True, True, 1.0), print) as sidecars:
+    with SidecarProcesses(run, Sidecars(True, True, 1.0), print) as sidecars:
         pass
     assert sidecars.idle() == []  # there is no checkpoint to point at
-    add_checkpoint(tmp_path, 3)
-    lines = sidecars.idle()
-    assert [line.split(" has nothing to show: ")[0] for line in lines] == [
-        "the evaluator",
-        "the recorder",
-    ]
-    for line, rest in zip(lines, ("--no-record", "--no-evaluate"), strict=True):
-        assert "it was not done with a checkpoint before the end of the run" in line
-        assert line.endswith(f"colobus follow {tmp_path} --once {rest}")
-    with never_done(), SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), print) as sidecars:
+    add_checkpoint(run, 3)
+    nothing = "has nothing to show: it was not done with a checkpoint before the end of the run; "
+    evaluator, recorder = sidecars.idle()
+    assert evaluator.startswith(f"the evaluator {nothing}")
+    assert evaluator.endswith(f"colobus follow {run} --once --no-record")
+    assert recorder.startswith(f"the recorder {nothing}")
+    assert recorder.endswith(f"colobus follow {run} --once --no-evaluate")
+    with instead(), SidecarProcesses(run, Sidecars(True, False, 1.0), print) as sidecars:
         pass
-    (line,) = sidecars.idle()
-    assert "it was not done with a checkpoint before the end of the run" in line
+    assert sidecars.idle() == [evaluator]
     results: list[Any] = []
-    with SidecarProcesses(tmp_path, Sidecars(True, False, 1.0), results.append) as sidecars:
+    with SidecarProcesses(run, Sidecars(True, False, 1.0), results.append) as sidecars:
         wait_until(lambda: bool(results))
     assert sidecars.idle() == []
 
@@ -372,7 +343,7 @@ def test_those_that_had_nothing_to_do_say_so_at_the_end(tmp_path: Path) -> None:
 def test_a_run_passes_that_on(tmp_path: Path) -> None:
     lines: list[str] = []
     experiment = catch(2_000, sidecars=Sidecars(evaluator=True))
-    with never_done():
+    with instead():
         train(experiment, tmp_path / "run", log=lines.append)
     assert any(line.startswith("the evaluator has nothing to show: ") for line in lines)
 
