@@ -10,7 +10,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,33 +24,22 @@ from colobus.envs.catch import CatchGames
 from colobus.evaluation.agent import load
 from colobus.roles.actor import Actor
 from colobus.roles.learner import Learner
-from colobus.runtime.api import nothing
 from colobus.runtime.threads import Threads
 from colobus.training import run
-from colobus.training import runtimes as module
 from colobus.training.callbacks import StopTraining
 from colobus.training.run import train
 from colobus.training.words import how_it_stopped
 from conftest import catch
-from helpers.launching import CATCH, LONG, complete, finish, refused, start, wait_until
+from helpers.launching import CATCH, LONG, complete, finish, start, wait_until
+
+CODES = {"SIGTERM": 143, "SIGHUP": 129, "SIGQUIT": 131, "SIGUSR1": 138, "SIGINT": 130}
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (signal.SIGTERM, 143),
-        (signal.SIGHUP, 129),
-        (signal.SIGQUIT, 131),
-        (signal.SIGUSR1, 138),
-        (signal.SIGINT, 130),
-    ],
-)
-def test_a_signal_saves_and_says_how_to_go_on(
-    tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+@pytest.mark.parametrize("name", CODES)
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, name: str) -> None:
     """Ctrl-C is pressed again and again, but not for so long that it ends the process at once."""
-    run = tmp_path / "run"
+    run, number = tmp_path / "run", signal.Signals[name]
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
     wait_until(lambda: bool(complete(run)), process)
     before = complete(run)[-1]["version"]
@@ -60,8 +49,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
         process.send_signal(number)
         time.sleep(0.005)
     returned, out, err = finish(process)
-    assert returned == code
-    assert err == ""
+    assert (returned, err) == (CODES[name], "")
     said = re.search(r"stopped by (\S+) at ([\d,]+) steps, .*--resume (\S+)", out)
     assert said is not None, out
     assert said[1] == NAMES[number]
@@ -98,33 +86,25 @@ def test_only_the_first_signal_counts_and_a_gentle_one_waits(handlers: None) -> 
     assert interrupts.exit_code == 130
 
 
-def test_a_later_signal_ends_a_process_that_waits_for_its_disk(handlers: None) -> None:
-    now, codes = [50.0], list[int]()
-    with Interrupts(now=lambda: now[0], end=codes.append) as interrupts:
+def test_from_a_signal_on_lines_say_that_the_run_is_ending_and_a_later_one_ends_it_at_once(
+    handlers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colobus.cli.interrupts.SAY_SECONDS", 0.01)
+    now, codes, lines = [50.0], list[int](), queue.Queue[str]()
+    with Interrupts(lambda: now[0], codes.append, lines.put) as interrupts:
         interrupts.gentle = True
         signal.raise_signal(signal.SIGHUP)
+        assert lines.get(timeout=LONG) == "SIGHUP was heard 0 s ago: the run is ending"
         for _ in range(5):  # held down
             now[0] += GIVE_UP_SECONDS / 6
             signal.raise_signal(signal.SIGINT)
         assert codes == []
-        now[0] += GIVE_UP_SECONDS
-        signal.raise_signal(signal.SIGINT)
-        assert codes == [129]
-
-
-def test_from_a_signal_on_lines_say_that_the_run_is_ending(
-    handlers: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("colobus.cli.interrupts.SAY_SECONDS", 0.01)
-    now, lines = [50.0], queue.Queue[str]()
-    with Interrupts(now=lambda: now[0], say=lines.put) as interrupts:
-        interrupts.gentle = True
-        signal.raise_signal(signal.SIGTERM)
-        assert lines.get(timeout=LONG) == "SIGTERM was heard 0 s ago: the run is ending"
-        now[0] += GIVE_UP_SECONDS
-        last = "SIGTERM was heard 10 s ago: the run is ending; one more ends it at once"
+        now[0] = 50.0 + GIVE_UP_SECONDS
+        last = "SIGHUP was heard 10 s ago: the run is ending; one more ends it at once"
         while lines.get(timeout=LONG) != last:
             pass
+        signal.raise_signal(signal.SIGINT)
+        assert codes == [129]
     while not lines.empty() or any(t.name == "says that it ends" for t in threading.enumerate()):
         with contextlib.suppress(queue.Empty):
             lines.get_nowait()
@@ -141,8 +121,7 @@ def test_a_hangup_that_is_ignored_stays_so(handlers: None) -> None:
 @pytest.mark.processes
 def test_a_signal_during_the_start_ends_the_run_too(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    args = ("--out", run, "--random-steps", 300_000, "--minutes", 5)
-    process = start(*CATCH, *args)
+    process = start(*CATCH, "--out", run, "--random-steps", 300_000, "--minutes", 5)
     wait_until(run.exists, process)
     process.send_signal(signal.SIGINT)
     code, out, err = finish(process)
@@ -150,7 +129,6 @@ def test_a_signal_during_the_start_ends_the_run_too(tmp_path: Path) -> None:
     assert out.count("stopped by Ctrl-C ") == 1
 
 
-WORKERS = ("train", "dba3c-catch", "--no-finish", "--no-tensorboard")
 DRIVER = """
 import itertools
 import threading
@@ -168,19 +146,18 @@ main()
 """
 
 
-def driver(folder: Path, trouble: str) -> Path:
-    """Write a script that is the command line with trouble in the environment."""
-    path = folder / "driver.py"
-    path.write_text(DRIVER.format(trouble=trouble))
-    return path
+def troubled(run: Path, trouble: str, *words: object) -> tuple[int, str, str]:
+    """Return what becomes of the command line with trouble in the environment."""
+    script = run.with_name("driver.py")
+    script.write_text(DRIVER.format(trouble=trouble))
+    return finish(start(*words, "--out", run, script=script))
 
 
 @pytest.mark.processes
 def test_an_actor_that_hangs_ends_the_run_with_exit_code_3(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    script = driver(tmp_path, "threading.Event().wait() if calls > 4000 else None")
-    args = (*WORKERS, "--out", run, "--minutes", 5, "--deadline", 20)
-    code, _, err = finish(start(*args, script=script))
+    run, words = tmp_path / "run", ("train", "dba3c-catch", "--no-finish", "--no-tensorboard")
+    trouble = "threading.Event().wait() if calls > 4000 else None"
+    code, _, err = troubled(run, trouble, *words, "--minutes", 5, "--deadline", 20)
     assert code == 3
     named = r"colobus: actor-\d has hung in 'emulate' for \d+ s \(deadline 20 s\); go on with: .*\n"
     assert re.fullmatch(named, err), err
@@ -190,12 +167,11 @@ def test_an_actor_that_hangs_ends_the_run_with_exit_code_3(tmp_path: Path) -> No
 
 @pytest.mark.processes
 def test_a_nan_in_the_middle_of_a_round_does_not_reach_a_checkpoint(tmp_path: Path) -> None:
-    run = tmp_path / "run"
+    run, words = tmp_path / "run", ("--minutes", 5, "--checkpoint-seconds", 0.1)
     rewards = "numpy.full(self.count, numpy.nan, dtype=numpy.float32)"
     trouble = f"if calls > 2000: return play(self, actions)._replace(rewards={rewards})"
-    args = (*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.1)
     raw = ("--reward-clip", "none")  # the sign of nan is 0
-    code, _, err = finish(start(*args, *raw, script=driver(tmp_path, trouble)))
+    code, _, err = troubled(run, trouble, *CATCH, *words, *raw)
     assert code == 4
     assert re.match(r"colobus: \w+ became nan at version \d+: training has diverged; ", err), err
     assert err.count("\n") == 1
@@ -209,21 +185,14 @@ def test_a_nan_in_the_middle_of_a_round_does_not_reach_a_checkpoint(tmp_path: Pa
 @pytest.mark.processes
 def test_an_actor_that_raises_is_restarted_and_the_run_ends_well(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    script = driver(tmp_path, "1 / 0 if calls in (2000, 3000) else None")
-    code, out, err = finish(start(*CATCH, "--out", run, "--steps", 30_000, script=script))
+    trouble = "1 / 0 if calls in (2000, 3000) else None"
+    code, out, err = troubled(run, trouble, *CATCH, "--steps", 30_000)
     assert (code, err) == (0, "")
     assert len(re.findall(r"actor-\d raised at \S+: ZeroDivisionError: .*; restarted", out)) == 2
     events = read_lines(run / "events.jsonl")
     assert [event["event"] for event in events] == ["restarted", "restarted"]
     assert all(event["why"].startswith("ZeroDivisionError") for event in events)
     assert complete(run)[-1]["steps"] >= 30_000
-
-
-def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    err = refused(*CATCH, "--out", tmp_path, "--steps", 1000)
-    assert err.startswith(f"colobus: --out {tmp_path}: the folder is not empty; ")
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.processes
@@ -255,63 +224,35 @@ def test_what_was_not_saved_is_not_called_saved(tmp_path: Path) -> None:
     assert "all saved" not in lost
 
 
-STEPS = 100_000_000
-
-
-class SlowStart(Threads):
-    """Takes part of its roles for started, the learner among them, when the caller ends it."""
-
-    ends: BaseException
-    learned = 0
-
-    def start(self, pause: Callable[[], None] = nothing) -> None:
-        """Start the roles; before it returns, a version has been learned and the caller stops."""
-        super().start(pause)
-        while not self.roles["tracker"].status().version:
-            time.sleep(0.01)
-        SlowStart.learned = self.roles["tracker"].status().version
-        raise self.ends
-
-
-class NoStart(Threads):
-    """The caller ends it before any role has begun."""
-
-    def start(self, pause: Callable[[], None] = nothing) -> None:
-        """Start nothing."""
-        raise KeyboardInterrupt
-
-    def has_begun(self, role: str) -> bool:
-        """Return False, as a process does that has not built its roles."""
-        return False
+ENDLESS = catch(100_000_000)
 
 
 @pytest.mark.parametrize("ends", [KeyboardInterrupt(), StopTraining("enough")])
 def test_what_was_learned_before_all_had_started_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: BaseException
 ) -> None:
-    monkeypatch.setattr(SlowStart, "ends", ends, raising=False)
-    monkeypatch.setattr(module, "Threads", SlowStart)
-    result = train(catch(STEPS), tmp_path / "run", log=lambda _: None)
+    """Some roles have started, the learner among them, when the caller ends the run."""
+    begin, learned = Threads.start, list[int]()
+
+    def started(place: Threads, *rest: Any) -> None:
+        begin(place, *rest)
+        while not place.roles["tracker"].status().version:
+            time.sleep(0.01)
+        learned.append(place.roles["tracker"].status().version)
+        raise ends
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Threads, "start", started)
+        result = train(ENDLESS, tmp_path / "run")
     assert result.saved
     assert (result.interrupted, result.stopped) in [(True, ""), (False, "enough")]
     _, checkpoint, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
-    assert checkpoint.version.number >= SlowStart.learned > 0
-    monkeypatch.setattr(module, "Threads", Threads)
-    goes_on = catch(checkpoint.steps + 1_000)
-    after = train(goes_on, tmp_path / "run", resume=True, log=lambda _: None)
+    assert checkpoint.version.number >= learned[0] > 0
+    after = train(catch(checkpoint.steps + 1_000), tmp_path / "run", resume=True)
     assert after.steps > checkpoint.steps
 
 
-def test_a_run_that_learned_nothing_leaves_no_folder_that_looks_like_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "Threads", NoStart)
-    result = train(catch(STEPS), tmp_path / "run", log=lambda _: None)
-    assert result.interrupted
-    assert not (tmp_path / "run" / "config.json").exists()
-
-
-def test_ctrl_c_before_there_are_roles_is_a_result_too(
+def test_ctrl_c_before_there_are_roles_or_any_has_begun_is_a_result_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object) -> None:
@@ -319,12 +260,18 @@ def test_ctrl_c_before_there_are_roles_is_a_result_too(
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "begin_new", stop)
-        result = train(catch(STEPS), tmp_path / "new", log=lambda _: None)
+        result = train(ENDLESS, tmp_path / "new")
     assert (result.interrupted, result.steps, result.score) == (True, 0, None)
     assert not (tmp_path / "new").exists()
-    train(catch(2_000), tmp_path / "run", log=lambda _: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Threads, "start", stop)
+        patch.setattr(Threads, "has_begun", lambda *_: False)
+        result = train(ENDLESS, tmp_path / "unbegun")
+    assert result.interrupted
+    assert not (tmp_path / "unbegun" / "config.json").exists()
+    train(catch(2_000), tmp_path / "run")
     monkeypatch.setattr(run, "begin_again", stop)
-    result = train(catch(STEPS), tmp_path / "run", resume=True, log=lambda _: None)
+    result = train(ENDLESS, tmp_path / "run", resume=True)
     kept = newest_checkpoint(tmp_path / "run" / "checkpoints")[1].steps
     assert (result.interrupted, result.steps) == (True, kept)
 
@@ -345,7 +292,7 @@ def test_an_actor_in_the_middle_of_a_rollout_is_waited_for(
 
     monkeypatch.setattr(Actor, "step", step)
     monkeypatch.setattr(run, "STOP_SECONDS", LATE / 10)
-    result = run.train(catch(3_000), tmp_path / "run", log=lambda _: None)
+    result = train(catch(3_000), tmp_path / "run")
     assert result.saved
     assert result.steps >= 3_000
 
@@ -375,7 +322,7 @@ def test_those_that_do_not_come_back_are_named(
     monkeypatch.setattr(run, "LATE_SECONDS", 0.5)
     said = "^actor-0, actor-1 did not stop; everything learned is saved$"
     with pytest.raises(Stalled, match=said):
-        run.train(catch(512 + rounds * 512), tmp_path / "run", log=lambda _: None)
+        train(catch(512 + rounds * 512), tmp_path / "run")
     goes_on.set()
     for thread in threading.enumerate():
         if thread.name.startswith("actor-"):

@@ -26,6 +26,7 @@ from helpers.launching import CATCH, complete, printed, refused
 from helpers.launching import colobus as command
 
 QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
+AGAIN = QUIET | {"resume_or_start": True}
 
 
 def no_checkpoints(run: Path) -> None:
@@ -60,13 +61,18 @@ def run(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test works in its own folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "episodes.jsonl"])
 def test_what_a_run_writes_must_be_a_file_before_it_goes_on(run: Path, name: str) -> None:
     (run / name).unlink()
     (run / name).mkdir()
-    code, _, err = command("train", "--resume", run, "--steps", 4_000)
-    assert code == 2
-    assert err == f"colobus: {run / name}: is no regular file; move it away, then resume\n"
+    said = refused("train", "--resume", run, "--steps", 4_000)
+    assert said == f"colobus: {run / name}: is no regular file; move it away, then resume\n"
 
 
 def words(run: Path, *more: object) -> list[object]:
@@ -101,10 +107,7 @@ def test_the_same_command_begins_and_goes_on(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".run*"))
 
 
-def test_the_last_run_is_found_behind_a_gap(
-    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_last_run_is_found_behind_a_gap(here: None, run: Path) -> None:
     like = read_config(run).experiment
     assert last_like("catch", like) == Path("runs/catch-1")
     Path("runs").mkdir()
@@ -115,19 +118,12 @@ def test_the_last_run_is_found_behind_a_gap(
 
 
 @pytest.mark.parametrize("first", ["command", "python"])
-def test_a_run_with_a_name_goes_on_where_it_was_not_begun(
-    first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    said: list[str] = []
-
+def test_a_run_with_a_name_goes_on_where_it_was_not_begun(first: str, here: None) -> None:
     def by_python(steps: int) -> None:
-        own: dict[str, Any] = {"name": "lr-high", "lr": 0.001, "resume_or_start": True}
-        colobus.train("catch", steps=steps, **own, **(QUIET | {"log": said.append}))
+        colobus.train("catch", name="lr-high", steps=steps, lr=0.001, **AGAIN)
 
     def by_command(steps: int) -> None:
-        own = ("--name", "lr-high", "--lr", "0.001", "--resume-or-start", "--steps", steps)
-        said.append(printed(*CATCH, *own))
+        printed(*CATCH, "--name", "lr-high", "--lr", 0.001, "--resume-or-start", "--steps", steps)
 
     both = [by_command, by_python] if first == "command" else [by_python, by_command]
     for steps, each in enumerate(both, 1):
@@ -162,26 +158,23 @@ def test_a_run_does_not_go_on_in_the_environment_of_another_function(
 
     for made in (walk, stroll):  # as in a script
         made.__module__, made.__qualname__ = "__main__", made.__name__
-    again: dict[str, Any] = {"out": tmp_path / "walk", "resume_or_start": True, **QUIET}
+    again: dict[str, Any] = {"out": tmp_path / "walk", **AGAIN}
     colobus.train(make_env=walk, steps=1_000, **again)
     with pytest.raises(colobus.ColobusError, match=r"run of __main__:walk, not of __main__:stroll"):
         colobus.train(make_env=stroll, steps=1_000, **again)
 
 
 @pytest.mark.slow
-def test_a_run_that_began_with_other_weights_is_another_run(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_that_began_with_other_weights_is_another_run(here: None, run: Path) -> None:
     err = refused(*words(run, "--from", run))
     assert f"{run}: began with new weights, not with those of {run}; name another folder" in err
     with pytest.raises(colobus.ColobusError, match="began with new weights"):
-        colobus.train("catch", run, lr=0.001, from_run=run, resume_or_start=True, **QUIET)
+        colobus.train("catch", run, lr=0.001, from_run=run, **AGAIN)
     new = [*CATCH, "--lr", "0.001", "--resume-or-start", "--steps"]
     for number, more in ((1, []), (2, ["--from", run]), (1, []), (2, ["--from", run])):
         steps = 1_000 + 1_000 * (number == 1)
         assert f"runs/catch-{number}" in printed(*new, steps, *more)
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["catch-1", "catch-2"]
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["catch-1", "catch-2"]
 
 
 @dataclass(frozen=True)
@@ -189,11 +182,8 @@ class Mixed(colobus.APPO):
     """Has the settings of APPO."""
 
 
-def test_another_algorithm_is_another_run_with_the_same_settings_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    again: dict[str, Any] = {"steps": 1_000, "resume_or_start": True, **QUIET}
+def test_another_algorithm_is_another_run_with_the_same_settings_too(here: None) -> None:
+    again: dict[str, Any] = {"steps": 1_000, **AGAIN}
     first = colobus.train("catch", algorithm=Mixed, **again).folder
     second = colobus.train("catch", **again).folder
     assert [first.name, second.name] == ["catch-1", "catch-2"]
@@ -206,9 +196,8 @@ def test_another_algorithm_is_another_run_with_the_same_settings_too(
 def test_a_run_that_is_over_does_not_learn_on_from_python(run: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     said: list[str] = []
-    result = colobus.train(
-        "catch", run, steps=2_000, lr=0.001, resume_or_start=True, log=said.append
-    )
+    more: dict[str, Any] = AGAIN | {"log": said.append}
+    result = colobus.train("catch", run, steps=2_000, lr=0.001, **more)
     assert said[-1].startswith(f"{run} is past its stop rule: ")
     last = complete(run)[-1]
     assert (result.steps, result.status.version) == (last["steps"], last["version"])
@@ -230,8 +219,9 @@ def test_a_strangers_folder_and_one_that_cannot_be_resumed(run: Path) -> None:
     (run / "thesis.tex").touch()
     for config in ("", '{"model_type": "of another program"}'):
         (run / "config.json").write_text(config) if config else (run / "config.json").unlink()
-        said = refused(*words(run))
-        assert "the folder is not empty; name a new one\n" in said
+        for again in (words(run), (*CATCH, "--out", run)):
+            said = f"colobus: --out {run}: the folder is not empty; name a new one\n"
+            assert refused(*again) == said
         assert (run / "thesis.tex").exists()
 
 
@@ -246,31 +236,28 @@ def test_the_same_call_with_cores_goes_on_from_settings_too(tmp_path: Path) -> N
     """--cores has chosen actors that the given settings do not have."""
     experiment = colobus.preset("dba3c-catch", steps=2_000)
     costs = colobus.Hosts(costs="learn=1ms,act=1ms,emulate=1ms")
-    more: dict[str, Any] = {"cores": 4, "cluster": costs, "resume_or_start": True, **QUIET}
+    more: dict[str, Any] = {"cores": 4, "cluster": costs, **AGAIN}
     first = colobus.train(experiment, tmp_path / "run", **more)
     again = colobus.train(experiment, tmp_path / "run", **more)
     assert (again.folder, again.steps) == (first.folder, first.steps)
 
 
-def test_from_python_with_and_without_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_from_python_with_and_without_a_folder(here: None) -> None:
     folders = []
     for steps in (1_000, 2_000):
-        result = colobus.train("catch", steps=steps, lr=0.001, resume_or_start=True, **QUIET)
+        result = colobus.train("catch", steps=steps, lr=0.001, **AGAIN)
         folders.append(str(result.folder))
         assert result.steps >= steps
     assert folders == ["runs/catch-1"] * 2
-    assert complete(tmp_path / "runs/catch-1")[-1]["epoch"] == 1
+    assert complete(Path("runs/catch-1"))[-1]["epoch"] == 1
     with pytest.raises(colobus.ColobusError, match=r"^--lr with resume: .*from_run"):
-        colobus.train("catch", "runs/catch-1", lr=0.002, resume_or_start=True, **QUIET)
-    other = colobus.train("catch", steps=1_000, lr=0.002, resume_or_start=True, **QUIET)
+        colobus.train("catch", "runs/catch-1", lr=0.002, **AGAIN)
+    other = colobus.train("catch", steps=1_000, lr=0.002, **AGAIN)
     assert str(other.folder) == "runs/catch-2"
-    again = colobus.train("catch", steps=3_000, lr=0.001, resume_or_start=True, **QUIET)
+    again = colobus.train("catch", steps=3_000, lr=0.001, **AGAIN)
     assert str(again.folder) == "runs/catch-1"
     with pytest.raises(colobus.ColobusError, match="is a run of catch, not of dba3c-catch"):
-        colobus.train("dba3c-catch", "runs/catch-1", resume_or_start=True, **QUIET)
+        colobus.train("dba3c-catch", "runs/catch-1", **AGAIN)
 
 
 @pytest.mark.slow

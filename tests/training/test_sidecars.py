@@ -375,13 +375,10 @@ def test_a_run_says_once_that_checkpoints_are_passed_over(
     assert said == ["a checkpoint was neither evaluated nor filmed: checkpoint 1 is torn"]
 
 
-def experiment(stop: StopRule, **beside: Any) -> Experiment:
-    return replace(
-        PRESETS["dba3c-catch"],
-        stop=stop,
-        tracker=TrackerSettings(checkpoint_seconds=0.5, tensorboard=False),
-        sidecars=Sidecars(**beside),
-    )
+def evaluated(stop: StopRule) -> Experiment:
+    tracker = TrackerSettings(checkpoint_seconds=0.5, tensorboard=False)
+    beside = Sidecars(evaluator=True)
+    return replace(PRESETS["dba3c-catch"], stop=stop, tracker=tracker, sidecars=beside)
 
 
 @pytest.mark.slow
@@ -400,15 +397,15 @@ def test_a_goal_that_all_games_reach_ends_the_run_while_the_tracker_is_away(
     monkeypatch.setattr("colobus.training.run.SidecarProcesses", telling(news))
     monkeypatch.setattr("colobus.roles.tracker.Tracker.evaluated", lost)
     steps = 10**9 if over else 500
-    wanted = experiment(StopRule(steps=steps, until_evaluated=5.0), evaluator=True)
-    result = train(wanted, tmp_path / "run", log=lambda line: None)
+    wanted = evaluated(StopRule(steps=steps, until_evaluated=5.0))
+    result = train(wanted, tmp_path / "run")
     assert (result.steps < steps) == over
 
 
 @pytest.mark.processes
 def test_the_evaluated_score_ends_the_run(tmp_path: Path) -> None:
     stop = StopRule(until_evaluated=-1.0)  # any score of Catch will do
-    result = train(experiment(stop, evaluator=True), tmp_path / "run", log=lambda line: None)
+    result = train(evaluated(stop), tmp_path / "run")
     assert result.status.evaluated is not None
     assert result.status.evaluated >= -1.0
     files = list((tmp_path / "run" / "eval").glob("*-dba3c-50-greedy-seed0.json"))
