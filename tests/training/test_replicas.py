@@ -30,6 +30,7 @@ from colobus.training.run import train
 from colobus.training.start import Start, begin, make_network, open_games
 from colobus.training.topology import make_graph
 from conftest import catch, reshaped, short_pong, tuned
+from helpers.launching import wait_until
 from helpers.outcomes import (
     assert_same,
     batches_of,
@@ -38,8 +39,6 @@ from helpers.outcomes import (
     run_to_the_end,
     threads,
 )
-
-QUIET: dict[str, Any] = {"log": lambda _line: None}
 
 
 def grouped(experiment: Experiment, learners: int = 2, **shape: Any) -> Experiment:
@@ -104,10 +103,10 @@ def test_catch_is_learned_and_an_interrupted_run_is_saved(tmp_path: Path) -> Non
             raise KeyboardInterrupt
 
     endless = replace(free, stop=colobus.StopRule())
-    result = train(endless, tmp_path / "run", watch=interrupt, **QUIET)
+    result = train(endless, tmp_path / "run", watch=interrupt)
     assert result.interrupted
     assert result.saved
-    result = train(free, tmp_path / "run", resume=True, **QUIET)
+    result = train(free, tmp_path / "run", resume=True)
     assert result.score is not None
     assert result.score >= 0.9
     assert newest_checkpoint(tmp_path / "run" / "checkpoints")[1].steps == result.steps
@@ -153,8 +152,7 @@ def test_all_end_with_the_same_round_whoever_is_slow(
         assert one.finished
         assert one.clock.steps == ROUNDS
         assert one.client.version == Version(0, ROUNDS)
-    first, second = (one.client.flat.values for one in learners(slow))
-    assert torch.equal(first, second)
+    assert torch.equal(*(one.client.flat.values for one in learners(slow)))
 
 
 def give_up(place: Threads, rank: int, after: int, then: Callable[[], Any]) -> None:
@@ -182,14 +180,6 @@ def when_closed(queue: Any, then: Callable[[], None]) -> None:
     queue.close = closed
 
 
-def watch(place: Threads) -> None:
-    """Wait until something ends the run."""
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
-        place.wait(0.1)
-        place.check()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ring", [False, True], ids=["threads", "ring"])
 @pytest.mark.parametrize("rank", [0, 1])
@@ -200,10 +190,9 @@ def test_a_learner_that_fails_is_named_and_the_other_ends(ring: bool, rank: int)
         raise ValueError("the queue is torn")
 
     give_up(place, rank, 3, torn)
-    place.start()
     said = rf"^learner-{rank} failed at test_replicas\.py:\d+: ValueError: the queue is torn$"
     with pytest.raises(RoleFailed, match=said):
-        watch(place)
+        run_to_the_end(place)
     assert place.stop(SECONDS) == []
 
 
@@ -222,17 +211,13 @@ def test_ctrl_c_while_one_waits_for_the_other_leaves_both_between_two_rounds(
     when_closed(place.roles[f"replay-{rank}"], closed.set)
     place.start()
     waits = learners(place)[1 - rank].clock
-    until = time.monotonic() + SECONDS
-    while (waits.stage, waits.steps) != ("wait for learners", 3):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: (waits.stage, waits.steps) == ("wait for learners", 3))
     assert place.stop(SECONDS) == []
     assert place.failure is None
     for one in learners(place):
         assert one.is_sound()
         assert one.client.version == Version(0, 3)
-    first, second = (one.client.flat.values for one in learners(place))
-    assert torch.equal(first, second)
+    assert torch.equal(*(one.client.flat.values for one in learners(place)))
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -261,8 +246,7 @@ def test_a_process_that_stops_in_its_round_lets_the_other_go(
     for place in places:
         place.start()
     assert learns.wait(SECONDS)
-    hung = [places[first].stop(SECONDS), places[1 - first].stop(SECONDS)]
-    assert hung == [[], []]
+    assert [places[rank].stop(SECONDS) for rank in (first, 1 - first)] == [[], []]
     assert [place.failure for place in places] == [None, None]
     for learner in pair:
         assert learner.is_sound()

@@ -19,7 +19,7 @@ from colobus.core.errors import CannotWrite, ColobusError, Lost
 from colobus.core.types import Gradient, Version
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment, Shape
-from colobus.roles.parameters.server import Admission, ParameterServer
+from colobus.roles.parameters.server import Admission
 from colobus.roles.replay.buffer import write_arrays
 from colobus.roles.tracker import Status, StopRule
 from colobus.roles.tracker.writer import Writer
@@ -34,14 +34,6 @@ SIZE = 64
 LEARNERS = ("learner-0", "learner-1")
 FIRST = Version(2, 10)
 ALGORITHM = A3C(lr=0.01, lr_end=0.0, anneal_steps=1000)
-
-
-def go_on(server: ParameterServer, steps: int = 1) -> None:
-    """Make so many versions of a server's slice."""
-    for _ in range(steps):
-        version = server.pull().version
-        values = torch.randn(SIZE, generator=torch.Generator().manual_seed(version.number))
-        server.push(Gradient(0, version, 0, 1, 1, 0.1, values))
 
 
 class Tracker:
@@ -80,6 +72,14 @@ class Scene:
             self.servers, LEARNERS, self.tracker, experiment, FIRST, self.lines.append
         )
 
+    def go_on(self, *steps: int) -> None:
+        """Make so many versions of the slice of each server."""
+        for server, count in zip(self.servers, steps, strict=True):
+            for _ in range(count):
+                version = server.pull().version
+                values = torch.randn(SIZE, generator=torch.Generator().manual_seed(version.number))
+                server.push(Gradient(0, version, 0, 1, 1, 0.1, values))
+
     def numbers(self) -> list[list[int]]:
         """Return the versions of the slices of each checkpoint."""
         return [[params.version.number for params in saved[0]] for saved in self.tracker.saved]
@@ -88,22 +88,22 @@ class Scene:
 def test_only_what_all_have_put_aside_is_saved_once_it_is_due() -> None:
     scene = Scene()
     scene.tracker.marks = {12: 1200, 15: 1500}
-    for server, steps in zip(scene.servers, (2, 1, 1), strict=True):
-        go_on(server, steps)  # 12, 11, 11: the first has put 12 aside
+    for steps in ((2, 0, 0), (0, 1, 0), (0, 0, 1)):  # 12, 11, 11: the first has put 12 aside
+        scene.go_on(*steps)
         scene.saver.look()
     assert scene.numbers() == []
     scene.tracker.due = False
-    for server in scene.servers[1:]:
-        go_on(server)
+    for steps in ((0, 1, 0), (0, 0, 1)):
+        scene.go_on(*steps)
         scene.saver.look()
     assert scene.numbers() == []
     scene.tracker.due = True
     scene.saver.look()
     scene.saver.look()
     assert scene.numbers() == [[12, 12, 12]]
-    for server in scene.servers:
-        go_on(server, 3)
-        scene.saver.look()  # in between some have 12 and some 15
+    for steps in ((3, 0, 0), (0, 3, 0), (0, 0, 3)):  # in between some have 12 and some 15
+        scene.go_on(*steps)
+        scene.saver.look()
     assert scene.numbers() == [[12, 12, 12], [15, 15, 15]]
     for (slices, optimizers, algorithm_state, steps, mixed), want in zip(
         scene.tracker.saved, (1200, 1500), strict=True
@@ -119,8 +119,7 @@ def test_the_last_save_is_the_newest_version_and_not_the_first_again() -> None:
     scene = Scene()
     scene.saver.last([])
     assert scene.numbers() == []
-    for server in scene.servers:
-        go_on(server, 1)
+    scene.go_on(1, 1, 1)
     scene.saver.last([])
     assert scene.numbers() == [[11, 11, 11]]
     assert scene.tracker.saved[0][3] == 777  # nobody marked it: the steps of now
@@ -138,8 +137,7 @@ def test_servers_of_several_versions_are_passed_over_with_a_line(
     made: tuple[int, ...], saved: list[list[int]]
 ) -> None:
     scene = Scene()
-    for server, steps in zip(scene.servers, made, strict=True):
-        go_on(server, steps)
+    scene.go_on(*made)
     scene.saver.last([])
     there = ", ".join(f"server-{i} at {10 + steps}" for i, steps in enumerate(made))
     said = f"the newest parameters have different versions ({there}): not saved"
@@ -149,9 +147,8 @@ def test_servers_of_several_versions_are_passed_over_with_a_line(
 
 def test_the_last_save_waits_for_gradients_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
-    for server in scene.servers[1:]:
-        go_on(server)
-    monkeypatch.setattr("colobus.training.saving.sleep", lambda _: go_on(scene.servers[0]))
+    scene.go_on(0, 1, 1)
+    monkeypatch.setattr("colobus.training.saving.sleep", lambda _: scene.go_on(1, 0, 0))
     assert scene.saver.last([])
     assert scene.numbers() == [[11, 11, 11]]
     assert scene.lines == []
@@ -159,8 +156,7 @@ def test_the_last_save_waits_for_gradients_on_their_way(monkeypatch: pytest.Monk
 
 def test_asynchronous_servers_may_differ_at_the_end() -> None:
     scene = Scene(mixed=True)
-    for server, steps in zip(scene.servers, (4, 3, 7), strict=True):
-        go_on(server, steps)
+    scene.go_on(4, 3, 7)
     scene.saver.last([])
     assert scene.lines == []
     assert scene.numbers() == [[14, 13, 17]]
@@ -170,8 +166,7 @@ def test_asynchronous_servers_may_differ_at_the_end() -> None:
 @pytest.mark.slow
 def test_parameters_that_are_not_finite_are_not_saved() -> None:
     scene = Scene()
-    for server in scene.servers:
-        go_on(server, 2)
+    scene.go_on(2, 2, 2)
     broken = torch.full((SIZE,), torch.nan)
     scene.servers[1].push(Gradient(0, Version(2, 12), 0, 1, 1, 0.1, broken))
     scene.saver.last([])
@@ -184,10 +179,7 @@ def test_parameters_that_are_not_finite_are_not_saved() -> None:
      (["learner-1"], True, False)],
 )  # fmt: skip
 def test_who_has_to_end_before_the_last_save(hung: list[str], slices: bool, learner: bool) -> None:
-    class Learner:
-        name = "learner-0"
-
-    mine: Any = Learner()
+    mine = stand_in(SimpleNamespace(name="learner-0"))
     assert Scene().saver.needs(hung) is slices
     assert LearnerSaver(mine, "learner-0").needs(hung) is learner
 
@@ -201,17 +193,14 @@ def test_an_algorithms_own_state_follows_from_the_steps(steps: int, rate: float)
 def test_what_a_lost_tracker_was_still_writing_is_not_called_saved(
     lost: bool, tmp_path: Path
 ) -> None:
-    class Ending(Tracker):
-        def finish(self) -> None:
-            if lost:
-                raise Lost("the tracker gave no answer for 60 s")
-
-        def failure(self) -> None: ...
+    def finish() -> None:
+        if lost:
+            raise Lost("the tracker gave no answer for 60 s")
 
     scene, lines = Scene(), list[str]()
-    for server in scene.servers:
-        go_on(server)
-    runtime = stand_in(SimpleNamespace(roles={"tracker": Ending()}))
+    scene.go_on(1, 1, 1)
+    tracker = SimpleNamespace(finish=finish, failure=lambda: None, status=Status)
+    runtime = stand_in(SimpleNamespace(roles={"tracker": tracker}))
     found = save_last(scene.saver, runtime, [], PRESETS["a3c-pong"], tmp_path, lines.append)
     assert found[:2] == (None, not lost)
     said = "the newest version could not be saved: the tracker gave no answer for 60 s"
@@ -268,7 +257,7 @@ def test_a_disk_that_is_full_for_a_while_changes_nothing(tmp_path: Path, disk: D
 
 @pytest.mark.slow
 def test_the_end_of_a_run_waits_for_its_disk(tmp_path: Path, disk: Disk) -> None:
-    train(experiment(), tmp_path / "whole", log=lambda _: None)
+    train(experiment(), tmp_path / "whole")
     last, lines = disk.calls, list[str]()
     disk.calls, disk.fails = 0, range(4, last + 3)
     assert train(experiment(), tmp_path / "run", log=lines.append).saved
@@ -308,19 +297,19 @@ def test_a_disk_that_hangs_for_longer_than_the_deadline_is_no_role_that_hangs(
     tmp_path: Path, disk: Disk
 ) -> None:
     disk.slow, patient = 9.0, reshaped(experiment(), deadline=8.0)
-    assert train(patient, tmp_path / "run", log=lambda _: None).saved
+    assert train(patient, tmp_path / "run").saved
     assert disk.calls > 3
 
 
 @pytest.mark.slow
 def test_a_damaged_buffer_is_named_with_what_to_do(tmp_path: Path) -> None:
-    train(experiment(), tmp_path / "run", log=lambda _: None)
+    train(experiment(), tmp_path / "run")
     newest = list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
     folder = tmp_path / "run" / "stores" / "replay" / newest.stem
     (folder / "store.safetensors").write_bytes(b"nothing")
     longer = experiment(rounds=12)
     with pytest.raises(ColobusError, match=rf"cannot be read: .*; or delete {folder}, to begin"):
-        train(longer, tmp_path / "run", resume=True, log=lambda _: None)
+        train(longer, tmp_path / "run", resume=True)
     shutil.rmtree(folder)
     lines: list[str] = []
     train(longer, tmp_path / "run", resume=True, log=lines.append)
@@ -339,7 +328,7 @@ def test_an_asynchronous_run_saves_its_servers_versions_and_goes_on(tmp_path: Pa
     assert first.version == Version(0, max(versions))
     assert 5000 <= first.steps == 504 + (first.steps - 504) // 72 * 72
     longer = replace(experiment, stop=StopRule(steps=first.steps + 1000))
-    train(longer, folder, resume=True, log=lambda line: None)
+    train(longer, folder, resume=True)
     second, _ = finished(folder)
     assert second.version.incarnation == 1
     assert second.version.number > first.version.number
