@@ -18,7 +18,6 @@ from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.types import Ints, Version
 from colobus.envs.api import Step
 from colobus.envs.catch import CatchGames
-from colobus.envs.make import make_games
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape
 from colobus.experiment.shape import MOST
@@ -177,24 +176,6 @@ def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
     assert many.optimizer["count"] == one.optimizer["count"] == 15
     rates = [outcome.status.values["learning_rate"] for outcome in (many, one)]
     assert rates[0] == rates[1] < A3C.lr  # schedules count the steps of all
-
-
-def test_without_games_of_their_own_actors_make_the_same_ones() -> None:
-    experiment = catch(1000)
-    seeds: list[Ints] = []
-
-    def noting(settings: Any, given: Ints, **more: int) -> Any:
-        seeds.append(given)
-        return make_games(settings, given, **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("colobus.training.start.make_games", noting)
-        start = begin(experiment, open_games(experiment))
-        place = Inline(make_graph(experiment, start, None, patience=0.0))
-        place.run()
-    assert len(seeds) == 2 * experiment.shape.actors
-    for opened, made in zip(seeds[:2], seeds[2:], strict=True):
-        assert np.array_equal(opened, made)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,6 @@ from helpers.unbroken import assert_same_run, finished
 
 STICKY = GameSettings(game="pong", sticky=0.25, max_frames=200)
 """Games of at most 50 steps, so that some end."""
-
 
 TARGET = tuned(PRESETS["appo-catch"], target_every=5)
 """APPO with a target policy that some checkpoints find half way between two copies, and with a KL
@@ -107,7 +107,7 @@ def test_a_run_goes_on_exactly_from_any_checkpoint(
     train(experiment, tmp_path / "whole", log=lines.append)
     versions = [about["version"] for about in complete(tmp_path / "whole")]
     assert finished(tmp_path / "whole")[0].counters["games"] > 0
-    count = 1 if "pong" in name else 2  # the emulator plays what was played until then anew
+    count = 1 if "pong" in name else 2
     stops = random.Random(name).sample(versions[:-1], count)
     if experiment.replay.capacity:
         stops = [versions[-2]]  # older replay buffers are not kept
@@ -125,10 +125,10 @@ def test_a_run_that_was_stopped_twice_goes_on_exactly(
     """The second resume begins in games that already went on once."""
     monkeypatch.setattr("colobus.envs.replayed_process.ReplayProcess", ReplayedGames)
     experiment = often(EXPERIMENTS["appo pong"], deterministic=True)
-    train(experiment, tmp_path / "whole", log=lambda _: None)
+    train(experiment, tmp_path / "whole")
     for rounds in (4, 8, 12):
         part = replace(experiment, stop=StopRule(steps=64 + 64 * rounds))
-        train(part, tmp_path / "parts", resume=rounds > 4, log=lambda _: None)
+        train(part, tmp_path / "parts", resume=rounds > 4)
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
 
 
@@ -162,8 +162,8 @@ def test_a_stopped_process_is_resumed_exactly(
     finish(process)
     at = complete(run)[-1]["version"]
     stop = StopRule(steps=complete(run)[-1]["steps"] + 4 * 512)
-    train(replace(experiment, stop=stop), run, resume=True, log=lambda _: None)
-    train(replace(experiment, stop=stop), tmp_path / "whole", log=lambda _: None)
+    train(replace(experiment, stop=stop), run, resume=True)
+    train(replace(experiment, stop=stop), tmp_path / "whole")
     assert finished(run)[0].version.number > at
     assert_same_run(run, tmp_path / "whole")
 
@@ -190,7 +190,7 @@ def test_games_of_a_free_run_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """So a resume does not favour short games in the training score."""
     monkeypatch.setattr("colobus.roles.actor.SAVE_SECONDS", 0.0)
     experiment = often(catch(512 + 5 * 512), deterministic=False)
-    train(experiment, tmp_path / "run", log=lambda _: None)
+    train(experiment, tmp_path / "run")
     saved = newest_checkpoint(tmp_path / "run" / "checkpoints")[1]
     begun: list[State] = []
 
@@ -201,7 +201,7 @@ def test_games_of_a_free_run_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     line = ENVIRONMENTS["catch"]._replace(resume=resume)
     monkeypatch.setitem(ENVIRONMENTS, "catch", line)
     more = replace(experiment, stop=StopRule(steps=512 + 10 * 512))
-    train(more, tmp_path / "run", resume=True, log=lambda _: None)
+    train(more, tmp_path / "run", resume=True)
     assert len(begun) == 2
     rows = {tuple(state["row"]) for state in begun}
     assert rows == {tuple(saved.tensors[f"play/actor-{i}/games/row"].tolist()) for i in range(2)}
@@ -235,21 +235,17 @@ def test_spoilt_states_of_actors_are_none(play: object) -> None:
     assert states_of(checkpoint, EXPERIMENTS["appo catch"]) == {}
 
 
-def write(path: Path, *rows: object) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def test_only_what_came_before_stays(tmp_path: Path) -> None:
     cut_lines(tmp_path, 20, 2000)  # no file yet
-    metrics = [{"version": version, "steps": 100 * version} for version in (10, 20, 23, 30)]
-    write(tmp_path / "metrics.jsonl", *metrics, {"version": "x"}, {}, {"version": None})
+    metrics: list[Any] = [{"version": n, "steps": 100 * n} for n in (10, 20, 23, 30)]
+    metrics += [{"version": "x"}, {}, {"version": None}]
     games = [{"steps": steps, "score": 1.0} for steps in (1900, 2000, 2000, 2100)]
-    write(tmp_path / "episodes.jsonl", *games)
+    files = {tmp_path / "metrics.jsonl": metrics, tmp_path / "episodes.jsonl": games}
+    for path, rows in files.items():
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     cut_lines(tmp_path, 20, 2000)
-    kept = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert kept == metrics[:2]
-    kept = [json.loads(line) for line in (tmp_path / "episodes.jsonl").read_text().splitlines()]
-    assert kept == games[:3]
+    kept = [[json.loads(line) for line in path.read_text().splitlines()] for path in files]
+    assert kept == [metrics[:2], games[:3]]
 
 
 def test_a_file_above_two_gibibytes_is_cut(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -29,12 +31,22 @@ from colobus.training.topology import make_graph
 from conftest import catch, dqn, reshaped
 
 
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What this machine has, for a test to set; None: unknown."""
+    has = SimpleNamespace(memory=None, threads=None, files=resource.RLIM_INFINITY)
+    monkeypatch.setattr(limits, "available_memory", lambda: has.memory)
+    monkeypatch.setattr(limits, "available_threads", lambda: has.threads)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (has.files, has.files))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return has
+
+
 @pytest.mark.parametrize("name", ["pong", "catch", "dba3c-catch", "apex-pong", "pqn-pong"])
 def test_the_imagined_network_is_as_large_as_the_real_one(name: str) -> None:
     experiment = PRESETS[name]
-    real, imagined = make_network(experiment, imagined_start(experiment)), imagined_network(
-        experiment
-    )  # fmt: skip
+    real = make_network(experiment, imagined_start(experiment))
+    imagined = imagined_network(experiment)
     assert all(parameter.is_meta for parameter in imagined.parameters())
     ours, theirs = memory(experiment, imagined), memory(experiment, real)
     assert ours.keys() == theirs.keys() <= limits.FLAGS.keys()
@@ -43,17 +55,14 @@ def test_the_imagined_network_is_as_large_as_the_real_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_has_an_estimate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "available_memory", lambda: 2**50)
-    monkeypatch.setattr(limits, "available_threads", lambda: 10**6)
+def test_every_preset_has_an_estimate(name: str, machine: Any) -> None:
+    machine.memory, machine.threads = 2**50, 10**6
     check_limits(PRESETS[name])
 
 
-def test_what_does_not_fit_names_the_largest_part_and_its_flags(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_does_not_fit_names_the_largest_part_and_its_flags(machine: Any) -> None:
     base = PRESETS["pong"]
-    monkeypatch.setattr(limits, "available_memory", lambda: 2**31)
+    machine.memory = 2**31
     check_limits(base)
     wide = reshaped(base, random_steps=10**7)
     with pytest.raises(ColobusError, match=r"most of it for input statistics, .*--random-steps"):
@@ -62,7 +71,7 @@ def test_what_does_not_fit_names_the_largest_part_and_its_flags(
     slots = replace(base.reuse, replay_proportion=0.5, replay_slots=10**5)
     with pytest.raises(ColobusError, match=r"most of it for experience, .*--replay-slots"):
         check_limits(replace(base, reuse=slots))
-    monkeypatch.setattr(limits, "available_memory", lambda: None)  # unknown
+    machine.memory = None
     check_limits(wide)
 
 
@@ -91,16 +100,13 @@ def test_more_servers_than_parts_of_the_network_are_refused() -> None:
     check_limits(reshaped(few, servers=most))
 
 
-def test_threads_and_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "available_threads", lambda: 20)
+def test_threads_and_open_files_are_counted(machine: Any) -> None:
+    machine.threads = 20
     with pytest.raises(ColobusError, match=r"^--actors 2: the run needs about \d+ threads, and 20"):
         check_limits(catch(1000))
-    monkeypatch.setattr(limits, "available_threads", lambda: None)
-    monkeypatch.setattr(limits, "available_memory", lambda: None)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (32, 32))
-    with pytest.raises(
-        ColobusError, match=r"may open 32 files, and this run needs 64; .*ulimit -n"
-    ):
+    machine.threads, machine.files = None, 32
+    said = r"may open 32 files, and this run needs 64; .*ulimit -n"
+    with pytest.raises(ColobusError, match=said):
         check_limits(catch(1000))
 
 
@@ -118,16 +124,13 @@ def test_threads_and_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("per_process", [1, 2, 5])
 def test_processes_are_counted_as_they_will_be(experiment: Experiment, per_process: int) -> None:
     graph = make_graph(experiment, imagined_start(experiment), None, spread=True)
-    specs = group_processes(graph, per_process)
-    assert experiment.shape.topology.processes(per_process) == len(specs), [
-        spec.name for spec in specs
-    ]
+    names = [spec.name for spec in group_processes(graph, per_process)]
+    assert experiment.shape.topology.processes(per_process) == len(names), names
 
 
-def test_memory_is_checked_before_a_run_on_ray_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def test_memory_is_checked_before_a_run_on_ray_too(machine: Any) -> None:
     many = reshaped(PRESETS["dba3c-catch"], workers=60)
-    monkeypatch.setattr(limits, "available_memory", lambda: 2**33)
+    machine.memory = 2**33
     check_limits(many)  # on threads
     check_limits(many, Cluster(per_process=20))
     fix = r"most of it for processes, .*; lower --workers or --actors, or raise --per-process$"
@@ -140,28 +143,21 @@ def test_memory_is_checked_before_a_run_on_ray_too(monkeypatch: pytest.MonkeyPat
     check_cluster_memory(many, Cluster("10.0.0.1:6379"), 0)  # Ray does not say
 
 
-def test_a_resume_needs_processes_that_play_the_games_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resume_needs_processes_that_play_the_games_on(machine: Any) -> None:
     many = reshaped(PRESETS["pong"], actors=100, games=1)
-    monkeypatch.setattr(limits, "available_memory", lambda: 3 * 2**30)
-    monkeypatch.setattr(limits, "available_threads", lambda: 10**6)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (128, 128))
+    machine.memory, machine.files = 3 * 2**30, 128
     check_limits(many)
-    with pytest.raises(
-        ColobusError, match=r"most of it for continued games, .*; lower --actors in a new run$"
-    ):
+    said = r"most of it for continued games, .*; lower --actors in a new run$"
+    with pytest.raises(ColobusError, match=said):
         check_limits(many, resumed=True)
-    monkeypatch.setattr(limits, "available_memory", lambda: 2**40)
+    machine.memory = None
     with pytest.raises(ColobusError, match=r"may open 128 files, and this run needs 264; "):
         check_limits(many, resumed=True)
     check_limits(catch(1000), resumed=True)  # goes on without helpers
     check_limits(reshaped(many, games=2, emulators=2), resumed=True)  # begins new games
 
 
-def test_a_run_that_keeps_its_buffer_goes_on_on_ray_without_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(limits, "available_memory", lambda: None)  # unknown
+def test_a_run_that_keeps_its_buffer_goes_on_on_ray_without_it(machine: Any) -> None:
     keeps = dqn(catch(1000), keep=True)
     with pytest.raises(ColobusError, match=r"^--keep with --on ray: "):
         OnRay().check(keeps, Devices())

@@ -77,23 +77,21 @@ def corrupt(tensors: Path) -> None:
     tensors.write_bytes(bytes(data))
 
 
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-100]), "is truncated or damaged"),
+    "a bit flipped": (corrupt, "is truncated or damaged"),
+    "no JSON": (lambda path: path.with_suffix(".json").unlink(), "is incomplete: no NAME.json"),
+    "half a JSON": (
+        lambda path: path.with_suffix(".json").write_text('{"format": 1, "ep'),
+        "its JSON cannot be read",
+    ),
+}
+
+
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "is truncated or damaged"),
-        (corrupt, "is truncated or damaged"),
-        (lambda path: path.with_suffix(".json").unlink(), "is incomplete: no NAME.json"),
-        (
-            lambda path: path.with_suffix(".json").write_text('{"format": 1, "ep'),
-            "its JSON cannot be read",
-        ),
-    ],
-    ids=["cut off", "a bit flipped", "no JSON", "half a JSON"],
-)
-def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
-    run: Path, damage: Callable[[Path], object], reason: str
-) -> None:
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(run: Path, name: str) -> None:
+    damage, reason = DAMAGES[name]
     before, newest = (f"{said['version']:08d}" for said in complete(run)[-2:])
     steps = complete(run)[-2]["steps"]
     damage(run / "checkpoints" / f"{newest}.safetensors")
@@ -105,22 +103,17 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ("flags", "rule"),
-    [
-        (("--steps", "1000"), "steps of 1,000"),
-        (("--minutes", "0.001"), "minutes of 0.001"),
-        (("--until-score", "-2"), "of -2"),
-    ],
-)
-def test_a_run_past_its_stop_rule_says_so_and_is_left_as_it_is(
-    run: Path, flags: tuple[str, str], rule: str
-) -> None:
+def test_a_run_past_its_stop_rule_says_so_and_is_left_as_it_is(run: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    out = printed("train", "--resume", run, "--no-finish", *flags)
-    assert f"{run} is past its stop rule: " in out
-    assert rule in out
-    assert out.count("\n") == 1
+    for flag, goal, rule in (
+        ("--steps", 1000, "steps of 1,000"),
+        ("--minutes", 0.001, "minutes of 0.001"),
+        ("--until-score", -2, "of -2"),
+    ):
+        out = printed("train", "--resume", run, "--no-finish", flag, goal)
+        assert f"{run} is past its stop rule: " in out
+        assert rule in out
+        assert out.count("\n") == 1
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
@@ -170,7 +163,7 @@ def test_slices_of_a_checkpoint_come_back_to_any_number_of_servers(
     config = read_config(distributed)
     _, checkpoint, _ = newest_checkpoint(distributed / "checkpoints")
     experiment = reshaped(config.experiment, servers=servers)
-    begun = begin_again(distributed, config, lambda _: None)
+    begun = begin_again(distributed, config, print)
     layout = Layout(make_network(experiment, begun))
     roles = make_graph(experiment, begun, None, patience=0.0).build()
     states = [roles[f"server-{i}"].state() for i in range(servers)]
@@ -201,7 +194,7 @@ def test_only_what_ends_a_run_or_is_written_may_change(distributed: Path) -> Non
 
 def trained(folder: Path) -> Path:
     """Train two updates of Catch; return the tensors of its newest checkpoint."""
-    train(catch(512 + 2 * 512), folder, log=lambda _: None)
+    train(catch(512 + 2 * 512), folder)
     return newest_checkpoint(folder / "checkpoints")[0]
 
 
@@ -230,7 +223,7 @@ def test_an_agent_plays_with_the_mean_of_the_parameters_where_a_run_keeps_one(
     """And a new run begins with it; the run itself goes on with the newest."""
     run = tmp_path / "run"
     experiment = replace(catch(512 + 4 * 512), optimizer=OptimizerSettings(average=0.5))
-    train(experiment, run, log=lambda _: None)
+    train(experiment, run)
     last = newest_checkpoint(run / "checkpoints")[0]  # of a run itself it may be the best
     agent = load(last)
     means, newest = (agent.checkpoint.group(g) for g in ("optimizer/average", "parameter"))
@@ -238,10 +231,10 @@ def test_an_agent_plays_with_the_mean_of_the_parameters_where_a_run_keeps_one(
     for name, value in agent.net.named_parameters():
         assert torch.equal(value, means[name])
     assert any(not torch.equal(means[name], newest[name]) for name in means)
-    weights = read_weights(last, lambda _: None)
+    weights = read_weights(last, print)
     for begun, want in (
         (begin(weights.config.experiment, weights=weights), means),
-        (begin_again(run, read_config(run), lambda _: None), newest),
+        (begin_again(run, read_config(run), print), newest),
     ):
         assert begun.parameters is not None
         assert begun.parameters.keys() == want.keys()
