@@ -3,6 +3,7 @@ mistakes are named."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from colobus.core.errors import RoleFailed
-from colobus.core.types import Version
+from colobus.core.types import Batch, Version
 from colobus.experiment.check import check
 from colobus.experiment.memory import buffer_bytes
 from colobus.experiment.presets import PRESETS
@@ -57,6 +58,17 @@ def test_several_queues_are_one_queue_bit_for_bit(queues: int) -> None:
     assert_same(inline(one), threads(several))
 
 
+def assert_windows_stay_with(batches: list[Batch], owners: Callable[[Batch], list[int]]) -> None:
+    """Whose a window was when it was fresh, theirs it is when it comes again."""
+    owner: dict[bytes, int] = {}
+    for batch in batches:
+        for row, (of, old) in enumerate(zip(owners(batch), batch.replayed.tolist(), strict=True)):
+            window = batch.frames[row].numpy().tobytes()
+            assert window in owner or not old
+            assert owner.setdefault(window, of) == of
+    assert set(owner.values()) == {0, 1}
+
+
 @pytest.mark.slow
 def test_queues_draw_old_windows_of_their_own_actors() -> None:
     experiment = replace(
@@ -69,16 +81,7 @@ def test_queues_draw_old_windows_of_their_own_actors() -> None:
         place.take_turns()
     assert [int(batch.fresh) for batch in batches] == [512] * 6
     assert [int(batch.replayed.sum()) for batch in batches] == [0, 0, 16, 16, 16, 16]
-    frames = {queue: set[bytes]() for queue in (0, 1)}
-    for batch in batches:
-        queue = (batch.keys >> 48).tolist()
-        for row, (of, old) in enumerate(zip(queue, batch.replayed.tolist(), strict=True)):
-            window = batch.frames[row].numpy().tobytes()
-            if old:
-                assert window in frames[of]
-            else:
-                frames[of].add(window)
-    assert not frames[0] & frames[1]
+    assert_windows_stay_with(batches, lambda batch: (batch.keys >> 48).tolist())
 
 
 LEARNED: dict[str, dict[str, Any]] = {
@@ -199,16 +202,8 @@ def test_old_windows_of_separate_policies_stay_those_of_their_agent(batch: int) 
     batches = batches_of(place.roles["replay"])
     for _ in range(6):
         place.take_turns()
-    agent_of: dict[bytes, int] = {}
-    for each in batches:
-        for row, old in enumerate(each.replayed.tolist()):
-            window = each.frames[row].numpy().tobytes()
-            if old:
-                assert agent_of[window] == row % 2
-            else:
-                assert agent_of.setdefault(window, row % 2) == row % 2
     assert sum(int(each.replayed.sum()) for each in batches) > 20
-    assert set(agent_of.values()) == {0, 1}
+    assert_windows_stay_with(batches, lambda one: [row % 2 for row in range(len(one.keys))])
 
 
 def test_what_is_held_counts_as_memory() -> None:
@@ -237,4 +232,4 @@ def test_a_loader_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Loader, "step", failing)
     experiment = reshaped(CATCH, loaders=2)
     with pytest.raises(RoleFailed, match=r"^loader-\d failed at test_reuse_runs\.py"):
-        train(experiment, tmp_path / "run", log=lambda _line: None)
+        train(experiment, tmp_path / "run")

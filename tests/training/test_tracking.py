@@ -142,23 +142,17 @@ def test_a_run_and_its_resumption_are_one_tracked_run(client: Client) -> None:
     assert [one[again] for one in client.begun[1:]] == [kept, kept]
 
 
-def test_a_film_that_was_made_anew_is_sent_again(client: Client) -> None:
+def test_films_made_anew_are_sent_again_and_evaluations_have_their_name(client: Client) -> None:
     run = Path("run")
     run.mkdir()
     for made in (10**18, 2 * 10**18, 2 * 10**18):
         tracked = Tracked(client.__name__, colobus.preset("catch"), run, print)
-        tracked.update(Status(steps=7, seconds=1.0))
+        tracked.update(Status(steps=7, seconds=1.0, evaluated=0.5))
         (run / "film.mp4").write_bytes(b"film")
         os.utime(run / "film.mp4", ns=(made, made))
         tracked.close()
     assert client.films == ["run/film.mp4"] * 2
-
-
-def test_evaluations_have_the_name_that_they_have_in_tensorboard(client: Client) -> None:
-    Path("run").mkdir()
-    tracked = Tracked(client.__name__, colobus.preset("catch"), Path("run"), print)
-    tracked.update(Status(steps=7, seconds=1.0, evaluated=0.5))
-    ((steps, values),) = client.lines
+    steps, values = client.lines[0]
     assert (steps, values["eval/episodic_return"]) == (7, 0.5)
     assert "charts/evaluated" not in values
 
@@ -171,8 +165,7 @@ def test_a_tracker_that_fails_costs_one_line(client: Client, broken: str) -> Non
     name: Any = client.__name__
     result = colobus.train("catch", "run", steps=20_000, track=name, log=lines.append)
     assert result.steps >= 20_000
-    said = [line for line in lines if line.startswith("--track")]
-    (why,) = said
+    (why,) = (line for line in lines if line.startswith("--track"))
     assert client.ended == (broken == "log")  # for the next run of this process
     assert re.fullmatch(rf"--track {name}: ConnectionError: no server; the run goes on", why)
 

@@ -122,14 +122,8 @@ def test_heads_whose_outputs_mean_something_else_are_new(
     tmp_path: Path, other: dict[str, Any]
 ) -> None:
     """Histograms, quantiles and histograms of other returns have as many outputs for an action."""
-    steps: dict[str, Any] = {
-        "steps": 200,
-        "minimum": 100,
-        "capacity": 1_000,
-        "games": 2,
-    }
-    steps |= {"values": "histograms", "returns": "q_lambda", "length": 8}
-    more = QUIET | steps | {"width": 8, "actors": 1, "windows": 4}
+    more = QUIET | {"values": "histograms", "returns": "q_lambda", "length": 8, "width": 8}
+    more |= {"steps": 200, "minimum": 100, "capacity": 1_000, "windows": 4, "actors": 1, "games": 2}
     first = colobus.train("dqn-catch", tmp_path / "first", random_steps=0, **more)
     for own, new in (({}, ""), (other, "; new: heads.q.advantage.weight, heads.q.advantage.bias")):
         run = colobus.train(
@@ -202,6 +196,9 @@ def test_what_does_not_fit_is_one_line(source: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(ColobusError, match=r"its agent sees 2 numbers, this run's environment sh"):
         colobus.train(make_env=Wider, out=run, from_run=source, **QUIET)
+    nobody = "--random-steps 5000: has an effect only without --from"
+    with pytest.raises(ColobusError, match=nobody):
+        colobus.train(make_env=gym_toys.Walk, out=run, from_run=source, random_steps=5_000, **QUIET)
     words = ("--from", source, "--no-finish", "--out", run, "--width", 32)
     code, _, err = program("train", *words)
     assert code == 2
@@ -212,15 +209,7 @@ def test_what_does_not_fit_is_one_line(source: Path, tmp_path: Path) -> None:
         (["--resume", source, "--from", source], "has an effect only in a new run"),
         (["catch", "--from", "zoo:nothing"], "there is no such agent"),
         (["catch", "--from", tmp_path / "nowhere"], "is no run"),
+        (["catch", "--from", source, "--random-steps", 5_000], nobody),
     ):
         assert said in refused("train", *more)
     assert not run.exists()
-
-
-def test_random_steps_that_nobody_would_play_are_refused(source: Path, tmp_path: Path) -> None:
-    said = refused("train", "catch", "--from", source, "--random-steps", 5_000)
-    assert "--random-steps 5000: has an effect only without --from" in said
-    more = QUIET | {"from_run": source, "random_steps": 5_000}
-    with pytest.raises(ColobusError, match="--random-steps 5000: has an effect only without"):
-        colobus.train(make_env=gym_toys.Walk, out=tmp_path / "run", **more)
-    assert not (tmp_path / "run").exists()
