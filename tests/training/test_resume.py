@@ -198,7 +198,8 @@ def trained(folder: Path) -> Path:
     return newest_checkpoint(folder / "checkpoints")[0]
 
 
-def test_a_checkpoint_of_another_run_is_not_taken(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_or_with_other_settings_is_not_taken(tmp_path: Path) -> None:
+    """Another version may have other defaults: within a version alone settings are compared."""
     mine, theirs = trained(tmp_path / "mine"), trained(tmp_path / "theirs")
     config = read_config(tmp_path / "mine")
     own = newest_checkpoint(mine.parent)[1]
@@ -215,6 +216,12 @@ def test_a_checkpoint_of_another_run_is_not_taken(tmp_path: Path) -> None:
     assert load(tmp_path / "mine", checkpoint="last").checkpoint.version == own.version
     with pytest.raises(ColobusError, match=r"00009999\.safetensors is of another run: its run is "):
         load(newer)
+    network = replace(config.experiment.network, autoencoder_weight=2.0)
+    changed = config._replace(experiment=replace(config.experiment, network=network))
+    said = "^is of another run: its settings of game and network is"
+    with pytest.raises(ColobusError, match=said):
+        check_of(changed)(own)
+    check_of(changed._replace(about=config.about | {"colobus": "0.0.1"}))(own)
 
 
 def test_an_agent_plays_with_the_mean_of_the_parameters_where_a_run_keeps_one(
@@ -251,20 +258,6 @@ def test_whole_numbers_are_the_same_settings_once_they_were_written(tmp_path: Pa
         identity(config._replace(experiment=Experiment(games=g)))["settings"] for g in others
     }
     assert len(digests | {identity(config)["settings"]}) == 3
-
-
-def test_settings_are_compared_within_a_version_only(tmp_path: Path) -> None:
-    """Another version may have other defaults, and the digest is of what differs from them."""
-    trained(tmp_path / "run")
-    config = read_config(tmp_path / "run")
-    checkpoint = newest_checkpoint(tmp_path / "run" / "checkpoints")[1]
-    network = replace(config.experiment.network, autoencoder_weight=2.0)
-    changed = config._replace(experiment=replace(config.experiment, network=network))
-    with pytest.raises(
-        ColobusError, match=r"^is of another run: its settings of game and network is"
-    ):
-        check_of(changed)(checkpoint)
-    check_of(changed._replace(about=config.about | {"colobus": "0.0.1"}))(checkpoint)
 
 
 @pytest.mark.slow
