@@ -27,9 +27,7 @@ def flat() -> FlatParameters:
     return FlatParameters(make_net(NetworkSettings(width=32), (42, 42)))
 
 
-def test_views_keep_their_strides_hold_through_learning_and_see_every_write(
-    flat: FlatParameters,
-) -> None:
+def test_views_hold_through_learning_and_see_every_write(flat: FlatParameters) -> None:
     weight = next(p for p in flat.module.parameters() if p.dim() == 4)
     assert weight.is_contiguous(memory_format=torch.channels_last)
     assert not weight.is_contiguous()
@@ -85,9 +83,7 @@ def test_a_torn_view_is_found(name: str, flat: FlatParameters) -> None:
         flat.check()
 
 
-def test_named_gives_copies_in_logical_layout_and_fill_is_its_inverse(
-    flat: FlatParameters,
-) -> None:
+def test_named_gives_copies_and_fill_is_its_inverse(flat: FlatParameters) -> None:
     named = flat.layout.named(flat.values)
     assert list(named) == [name for name, _ in flat.module.named_parameters()]
     for name, parameter in flat.module.named_parameters():

@@ -138,18 +138,14 @@ def slow_lambda_return(w: Window, s: int, gamma: float, lam: float) -> float:
 
 
 @given(w=windows, gamma=discounts, lam=st.sampled_from([0.0, 0.4, 0.9, 1.0]))
-def test_lambda_returns_are_a_mixture_of_n_step_returns(
-    w: Window, gamma: float, lam: float
-) -> None:
+def test_lambda_returns_mix_n_step_returns(w: Window, gamma: float, lam: float) -> None:
     found = returns.q_lambda(*w.tensors(), gamma, lam)[0]
     want = [slow_lambda_return(w, s, gamma, lam) for s in range(w.length)]
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
 
 
 @given(w=windows, gamma=discounts)
-def test_partial_returns_with_the_value_after_them_are_n_step_returns(
-    w: Window, gamma: float
-) -> None:
+def test_partial_returns_and_the_value_after_are_n_step_returns(w: Window, gamma: float) -> None:
     rewards, _, terminated, truncated = w.tensors()
     partial = returns.partial_n_step(rewards, terminated, truncated, gamma)
     after = int(partial.after)

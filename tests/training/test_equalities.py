@@ -56,9 +56,7 @@ def test_several_servers_are_one_server_bit_for_bit(servers: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dba3c-catch", "appo-catch"])
-def test_a_whole_run_is_the_same_on_threads_and_in_simulated_time(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_run_is_the_same_on_threads_and_in_simulated_time(name: str, tmp_path: Path) -> None:
     """In simulated time, as on Ray, actors open games themselves."""
     hosts = Hosts(costs="emulate=1ms,learn=1ms")
     settings: dict[str, Any] = {"deterministic": True, "tensorboard": False, "random_steps": 512}

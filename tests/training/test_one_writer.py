@@ -40,9 +40,7 @@ def test_a_run_that_is_alive_is_not_resumed_nor_begun_again(tmp_path: Path) -> N
     assert colobus("train", "--resume", run, "--no-finish", "--steps", steps)[0] == 0
 
 
-def test_what_was_written_before_a_run_began_is_deleted_but_never_a_checkpoint(
-    tmp_path: Path,
-) -> None:
+def test_what_was_written_before_a_run_began_is_deleted_but_no_checkpoint(tmp_path: Path) -> None:
     """On Ray the first processes may write while the last ones cannot be made."""
     for name, files in {
         "empty": (),
@@ -133,9 +131,7 @@ def test_a_suite_is_not_begun_twice_and_leaves_the_others_run_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_full_disk_offers_a_checkpoint_only_where_there_is_one(
-    there: bool, tmp_path: Path
-) -> None:
+def test_a_full_disk_offers_a_checkpoint_only_if_there_is_one(there: bool, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     if there:
         (tmp_path / "checkpoints" / "00000001.json").touch()

@@ -198,9 +198,7 @@ def test_a_learner_that_fails_is_named_and_the_other_ends(ring: bool, rank: int)
 
 @pytest.mark.parametrize("ring", [False, True], ids=["threads", "ring"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_ctrl_c_while_one_waits_for_the_other_leaves_both_between_two_rounds(
-    ring: bool, rank: int
-) -> None:
+def test_ctrl_c_while_one_waits_leaves_both_between_two_rounds(ring: bool, rank: int) -> None:
     place, closed = place_group(ring), threading.Event()
 
     def nothing_comes() -> Any:  # until the run stops

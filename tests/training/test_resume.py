@@ -224,9 +224,7 @@ def test_a_checkpoint_of_another_run_or_with_other_settings_is_not_taken(tmp_pat
     check_of(changed._replace(about=config.about | {"colobus": "0.0.1"}))(own)
 
 
-def test_an_agent_plays_with_the_mean_of_the_parameters_where_a_run_keeps_one(
-    tmp_path: Path,
-) -> None:
+def test_an_agent_plays_with_the_mean_of_the_parameters_if_there_is_one(tmp_path: Path) -> None:
     """And a new run begins with it; the run itself goes on with the newest."""
     run = tmp_path / "run"
     experiment = replace(catch(512 + 4 * 512), optimizer=OptimizerSettings(average=0.5))

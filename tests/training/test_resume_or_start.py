@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -82,9 +81,7 @@ def words(run: Path, *more: object) -> list[object]:
 @pytest.mark.parametrize(
     "damage", [no_checkpoints, half_a_checkpoint, damaged, before_the_settings]
 )
-def test_a_folder_with_nothing_to_go_on_from_is_set_aside_and_the_run_begins(
-    run: Path, damage: Callable[[Path], None]
-) -> None:
+def test_a_folder_with_nothing_to_go_on_from_is_set_aside(run: Path, damage: Any) -> None:
     (run / "lock").touch()
     damage(run)
     left = sorted(path.name for path in run.iterdir())
@@ -140,9 +137,7 @@ def test_what_does_not_fit_the_run_is_one_line(run: Path) -> None:
     assert f"--out {run}: is a run of catch, not of dba3c-catch" in err
 
 
-def test_a_run_does_not_go_on_in_the_environment_of_another_function(
-    run: Path, tmp_path: Path
-) -> None:
+def test_a_run_does_not_go_on_in_another_environment(run: Path, tmp_path: Path) -> None:
     more: dict[str, Any] = {"make_env": gym_toys.walk, "steps": 3_000, **QUIET}
     said = rf"^make_env: is \S+:walk, and {run} is a run of catch; leave it out, or begin another"
     with pytest.raises(colobus.ColobusError, match=said):

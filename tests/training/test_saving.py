@@ -178,9 +178,7 @@ def test_an_algorithms_own_state_follows_from_the_steps(steps: int, rate: float)
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_what_a_lost_tracker_was_still_writing_is_not_called_saved(
-    lost: bool, tmp_path: Path
-) -> None:
+def test_what_a_lost_tracker_was_writing_is_not_called_saved(lost: bool, tmp_path: Path) -> None:
     def finish() -> None:
         if lost:
             raise Lost("the tracker gave no answer for 60 s")
@@ -281,9 +279,7 @@ def test_after_the_patience_the_run_ends_with_what_it_had_saved(
 
 
 @pytest.mark.slow
-def test_a_disk_that_hangs_for_longer_than_the_deadline_is_no_role_that_hangs(
-    tmp_path: Path, disk: Disk
-) -> None:
+def test_a_disk_that_hangs_is_no_role_that_hangs(tmp_path: Path, disk: Disk) -> None:
     disk.slow, patient = 9.0, reshaped(experiment(), deadline=8.0)
     assert train(patient, tmp_path / "run").saved
     assert disk.calls > 3

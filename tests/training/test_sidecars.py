@@ -30,7 +30,7 @@ from colobus.training import sidecars as follow
 from colobus.training.run import train
 from colobus.training.sidecars import SidecarProcesses
 from conftest import catch
-from helpers.launching import colobus, finish, is_gone, refused, start, wait_until
+from helpers.launching import CATCH, colobus, finish, is_gone, refused, start, wait_until
 from helpers.players import add_checkpoint, write_run
 
 Started = Callable[[], list[psutil.Process]]
@@ -241,35 +241,18 @@ def test_what_an_environment_prints_is_no_result(run: Path, tmp_path: Path) -> N
     assert err.startswith('.{"a": 1}\n')
 
 
-TRAINING = """
-import sys, time
-from pathlib import Path
-from colobus.experiment.settings import Sidecars
-from colobus.training.sidecars import SidecarProcesses
-def heard(result):
-    print(result["kind"], *[child.process.pid for child in sidecars._children], flush=True)
-with SidecarProcesses(Path(sys.argv[1]), Sidecars(True, False, 1.0), heard) as sidecars:
-    time.sleep(600)
-"""
-
-
 @pytest.mark.processes
-def test_children_end_when_the_training_is_gone(run: Path, tmp_path: Path) -> None:
-    script = tmp_path / "training.py"
-    script.write_text(TRAINING)
-    training = start(run, script=script)
-    assert training.stdout is not None
-    kind, pid = training.stdout.readline().split()
-    assert kind == "evaluation"
-    assert not is_gone(int(pid))
+def test_children_end_when_the_training_is_gone(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    training = start(*CATCH, "--evaluator", "--minutes", 5, "--out", run)
+    wait_until(lambda: list(run.glob("eval/*.json")), training)
+    (child,) = (one for one in psutil.Process(training.pid).children() if "follow" in one.cmdline())
     training.kill()
     training.communicate()
-    wait_until(lambda: is_gone(int(pid)))
+    wait_until(lambda: is_gone(child.pid))
 
 
-def test_once_does_the_newest_and_ends_or_fails_if_none_can_be_used(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_once_does_the_newest_or_fails(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colobus.cli.follow.lower_priority", lambda by: None)  # stays with pytest
     add_checkpoint(run, 8)
     config = json.loads((run / "config.json").read_text())

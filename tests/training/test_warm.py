@@ -62,9 +62,7 @@ STILL: dict[str, Any] = {"steps": 1, "lr": 1e-30, "kl_adjust": 1.0}
 """An update that moves nothing."""
 
 
-def test_weights_and_statistics_are_taken_over_and_all_else_begins(
-    source: Path, tmp_path: Path
-) -> None:
+def test_weights_and_statistics_are_taken_over_alone(source: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     more = QUIET | {"log": lines.append} | STILL
     colobus.train(make_env=gym_toys.Walk, out=tmp_path / "run", from_run=source, actors=1, **more)
@@ -118,9 +116,7 @@ def test_without_a_name_all_settings_are_those_of_the_run(source: Path, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("other", [{"values": "quantiles"}, {"limit": 5.0}])
-def test_heads_whose_outputs_mean_something_else_are_new(
-    tmp_path: Path, other: dict[str, Any]
-) -> None:
+def test_heads_whose_outputs_mean_something_else_are_new(tmp_path: Path, other: Any) -> None:
     """Histograms, quantiles and histograms of other returns have as many outputs for an action."""
     more = QUIET | {"values": "histograms", "returns": "q_lambda", "length": 8, "width": 8}
     more |= {"steps": 200, "minimum": 100, "capacity": 1_000, "windows": 4, "actors": 1, "games": 2}
@@ -145,9 +141,7 @@ def test_heads_of_each_agent_are_new_where_those_of_one_would_be(tmp_path: Path)
 
 
 @pytest.mark.parametrize("weights", ["float32", "int8"])
-def test_exported_folders_and_single_checkpoints(
-    source: Path, tmp_path: Path, weights: Any
-) -> None:
+def test_exported_folders_and_checkpoints(source: Path, tmp_path: Path, weights: Any) -> None:
     folder = tmp_path / "exported"
     export_folder(colobus.load(source), source, folder, weights, protocol=None, film_seconds=0)
     for place in (folder, list_checkpoints(source / "checkpoints")[-1]):
