@@ -150,13 +150,10 @@ def test_a_deterministic_run_whose_batches_stay_is_taken() -> None:
     assert found.shape.games == 16
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", "", "٣", "9999999"])
-def test_cores_are_a_number_or_all(text: str) -> None:
-    with pytest.raises(ColobusError, match=r": must be a whole number from 1 on, or all$"):
-        cores_of(text, 4)
-
-
-def test_no_more_than_there_are() -> None:
+def test_cores_are_a_number_that_there_is_or_all() -> None:
+    for text in ("0", "-1", "2.5", "many", "", "٣", "9999999"):
+        with pytest.raises(ColobusError, match=r": must be a whole number from 1 on, or all$"):
+            cores_of(text, 4)
     assert cores_of("all", 4) == cores_of("4", 4) == 4
     said = r"^--cores 16: this process may use 4; use --cores 4 or all$"
     with pytest.raises(ColobusError, match=said):

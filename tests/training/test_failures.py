@@ -70,7 +70,7 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_only_the_first_signal_counts_and_a_gentle_one_waits(handlers: None) -> None:
+def test_the_first_signal_counts_a_gentle_one_waits_an_ignored_one_is_none(handlers: None) -> None:
     with Interrupts() as interrupts:
         interrupts.gentle = True
         signal.raise_signal(signal.SIGTERM)
@@ -84,6 +84,10 @@ def test_only_the_first_signal_counts_and_a_gentle_one_waits(handlers: None) -> 
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     assert interrupts.exit_code == 130
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGHUP)
+    assert interrupts.signal == 0
 
 
 def test_from_a_signal_on_lines_say_that_the_run_is_ending_and_a_later_one_ends_it_at_once(
@@ -109,13 +113,6 @@ def test_from_a_signal_on_lines_say_that_the_run_is_ending_and_a_later_one_ends_
         with contextlib.suppress(queue.Empty):
             lines.get_nowait()
     assert lines.empty()
-
-
-def test_a_hangup_that_is_ignored_stays_so(handlers: None) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    with Interrupts() as interrupts:
-        signal.raise_signal(signal.SIGHUP)
-        assert interrupts.signal == 0
 
 
 @pytest.mark.processes
@@ -276,22 +273,18 @@ def test_ctrl_c_before_there_are_roles_or_any_has_begun_is_a_result_too(
     assert (result.interrupted, result.steps) == (True, kept)
 
 
-LATE = 0.3
-"""Seconds that a rollout takes longer."""
-
-
 @pytest.mark.slow
 def test_an_actor_in_the_middle_of_a_rollout_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick = Actor.step
+    quick, late = Actor.step, 0.3  # seconds that a rollout takes longer
 
     def step(self: Actor) -> None:
-        time.sleep(LATE)
+        time.sleep(late)
         quick(self)
 
     monkeypatch.setattr(Actor, "step", step)
-    monkeypatch.setattr(run, "STOP_SECONDS", LATE / 10)
+    monkeypatch.setattr(run, "STOP_SECONDS", late / 10)
     result = train(catch(3_000), tmp_path / "run")
     assert result.saved
     assert result.steps >= 3_000

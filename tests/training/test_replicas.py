@@ -279,13 +279,7 @@ def moments_of(prepared: Sequence[Prepared], part: Sequence[torch.Tensor]) -> to
 def learned_by_hand(
     experiment: Experiment, start: Start, batches: Sequence[Sequence[Batch]]
 ) -> torch.Tensor:
-    """Return the parameters after all rounds.
-
-    Args:
-        experiment: settings of the group.
-        start: where it begins.
-        batches: of each round, one for each learner.
-    """
+    """Return the parameters after all rounds, for each of which every learner has a batch."""
     algorithm, seed = experiment.algorithm, experiment.seed
     assert isinstance(algorithm, APPO)
     ranks = range(experiment.shape.topology.replicas)

@@ -55,6 +55,9 @@ def run(killed: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.processes
 def test_steps_versions_and_metrics_go_on_and_the_epoch_is_raised(run: Path) -> None:
+    config = read_config(run)
+    changed = tuned(config.experiment, entropy_end=0.1, anneal_steps=1)  # those of the run count
+    write_config(run, config._replace(experiment=replace(config.experiment, algorithm=changed)))
     before, lines = complete(run)[-1], (run / "metrics.jsonl").read_text().splitlines()
     stop = before["steps"] + 20 * BATCH
     code, out, err = colobus("train", "--resume", run, "--no-finish", "--steps", stop)
@@ -69,6 +72,7 @@ def test_steps_versions_and_metrics_go_on_and_the_epoch_is_raised(run: Path) -> 
     now = (run / "metrics.jsonl").read_text().splitlines()
     assert now[: len(lines)] == lines
     assert json.loads(now[len(lines)])["steps"] == before["steps"] + BATCH
+    assert float(newest_checkpoint(run / "checkpoints")[1].group("aux")["entropy"]) == 0.1
 
 
 def corrupt(tensors: Path) -> None:
@@ -134,16 +138,6 @@ def test_what_was_not_evaluated_at_the_end_is_so_by_resuming_it(run: Path) -> No
             at_the_end(run, Printer(), {}, Train())
     printed(*words)
     assert (run / "film.mp4").is_file()
-
-
-@pytest.mark.processes
-def test_settings_come_from_the_run(run: Path) -> None:
-    config = read_config(run)
-    changed = tuned(config.experiment, entropy_end=0.1, anneal_steps=1)
-    write_config(run, config._replace(experiment=replace(config.experiment, algorithm=changed)))
-    stop = complete(run)[-1]["steps"] + BATCH
-    printed("train", "--resume", run, "--no-finish", "--steps", stop)
-    assert float(newest_checkpoint(run / "checkpoints")[1].group("aux")["entropy"]) == 0.1
 
 
 @pytest.fixture(scope="module")

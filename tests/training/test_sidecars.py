@@ -286,16 +286,13 @@ def test_a_signal_ends_it_in_good_order(run: Path) -> None:
     assert "of 50 games; 0 checkpoints skipped;" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--no-evaluate", "--no-record"], "nothing is left to do; leave one out"),
-        (["--parent"], "must be a process's number"),
-        ([], "is no run: it has no config.json"),
-    ],
-)
-def test_mistakes_are_one_line(tmp_path: Path, words: list[str], said: str) -> None:
-    assert said in refused("follow", tmp_path, *words)
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
+    for words, said in (
+        (("--no-evaluate", "--no-record"), "nothing is left to do; leave one out"),
+        (("--parent",), "must be a process's number"),
+        ((), "is no run: it has no config.json"),
+    ):
+        assert said in refused("follow", tmp_path, *words)
 
 
 @pytest.mark.processes
