@@ -179,10 +179,7 @@ def test_n_workers_are_one_with_an_n_fold_batch_on_pong(count: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("experiment", "terms"),
-    [
-        (ALL, {"kl_term", "kl_coefficient", "reconstruction_loss"}),
-        (PAIR, {"prediction_loss"}),
-    ],
+    [(ALL, {"kl_term", "kl_coefficient", "reconstruction_loss"}), (PAIR, {"prediction_loss"})],
     ids=["one agent", "two agents with policies of their own"],
 )
 def test_all_parts_together_inline_and_on_threads_bit_for_bit(

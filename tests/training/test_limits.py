@@ -13,12 +13,7 @@ from colobus.cli.show import imagined_start
 from colobus.core.errors import ColobusError
 from colobus.envs.api import GameSettings
 from colobus.experiment import memory as limits
-from colobus.experiment.memory import (
-    check_cluster_memory,
-    check_limits,
-    imagined_network,
-    memory,
-)
+from colobus.experiment.memory import check_cluster_memory, check_limits, imagined_network, memory
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.presets.environments import for_environment
 from colobus.experiment.settings import Experiment

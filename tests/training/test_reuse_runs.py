@@ -71,9 +71,8 @@ def assert_windows_stay_with(batches: list[Batch], owners: Callable[[Batch], lis
 
 @pytest.mark.slow
 def test_queues_draw_old_windows_of_their_own_actors() -> None:
-    experiment = replace(
-        CATCH, shape=replace(SEVERAL, replays=2), reuse=ReuseSettings(1.0, replay_slots=3)
-    )
+    shape = replace(SEVERAL, replays=2)
+    experiment = replace(CATCH, shape=shape, reuse=ReuseSettings(1.0, replay_slots=3))
     assert_same(inline(experiment), threads(experiment))
     place = place_inline(experiment)
     batches = batches_of(place.roles["replay"])

@@ -36,13 +36,22 @@ FIRST = Version(2, 10)
 ALGORITHM = A3C(lr=0.01, lr_end=0.0, anneal_steps=1000)
 
 
-class Tracker:
-    """Keeps what is to be saved."""
+class Scene:
+    """Three servers that put every third version aside, who saves them, and a tracker for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, mixed: bool = False) -> None:
+        rule = Admission(1, 9) if mixed else Admission(1)
+        self.servers = [
+            server_of(torch.full((SIZE,), float(i)), rule, FIRST, keep_every=3) for i in range(3)
+        ]
         self.saved: list[tuple[Any, ...]] = []
         self.due = True
         self.marks: dict[int, int] = {}
+        self.lines: list[str] = []
+        experiment = Experiment(algorithm=ALGORITHM, shape=Shape(asynchronous=mixed))
+        self.saver = SliceSaver(
+            self.servers, LEARNERS, stand_in(self), experiment, FIRST, self.lines.append
+        )
 
     def wants_checkpoint(self) -> bool:
         return self.due
@@ -56,22 +65,6 @@ class Tracker:
     def checkpoint(self, *what: Any, mixed: bool) -> None:
         self.saved.append((*what, mixed))
 
-
-class Scene:
-    """Three servers that put every third version aside, and who saves them."""
-
-    def __init__(self, mixed: bool = False) -> None:
-        rule = Admission(1, 9) if mixed else Admission(1)
-        self.servers = [
-            server_of(torch.full((SIZE,), float(i)), rule, FIRST, keep_every=3) for i in range(3)
-        ]
-        self.tracker = stand_in(Tracker())
-        self.lines: list[str] = []
-        experiment = Experiment(algorithm=ALGORITHM, shape=Shape(asynchronous=mixed))
-        self.saver = SliceSaver(
-            self.servers, LEARNERS, self.tracker, experiment, FIRST, self.lines.append
-        )
-
     def go_on(self, *steps: int) -> None:
         """Make so many versions of the slice of each server."""
         for server, count in zip(self.servers, steps, strict=True):
@@ -82,22 +75,22 @@ class Scene:
 
     def numbers(self) -> list[list[int]]:
         """Return the versions of the slices of each checkpoint."""
-        return [[params.version.number for params in saved[0]] for saved in self.tracker.saved]
+        return [[params.version.number for params in saved[0]] for saved in self.saved]
 
 
 def test_only_what_all_have_put_aside_is_saved_once_it_is_due() -> None:
     scene = Scene()
-    scene.tracker.marks = {12: 1200, 15: 1500}
+    scene.marks = {12: 1200, 15: 1500}
     for steps in ((2, 0, 0), (0, 1, 0), (0, 0, 1)):  # 12, 11, 11: the first has put 12 aside
         scene.go_on(*steps)
         scene.saver.look()
     assert scene.numbers() == []
-    scene.tracker.due = False
+    scene.due = False
     for steps in ((0, 1, 0), (0, 0, 1)):
         scene.go_on(*steps)
         scene.saver.look()
     assert scene.numbers() == []
-    scene.tracker.due = True
+    scene.due = True
     scene.saver.look()
     scene.saver.look()
     assert scene.numbers() == [[12, 12, 12]]
@@ -105,12 +98,11 @@ def test_only_what_all_have_put_aside_is_saved_once_it_is_due() -> None:
         scene.go_on(*steps)
         scene.saver.look()
     assert scene.numbers() == [[12, 12, 12], [15, 15, 15]]
-    for (slices, optimizers, algorithm_state, steps, mixed), want in zip(
-        scene.tracker.saved, (1200, 1500), strict=True
-    ):
+    assert [steps for *_, steps, _ in scene.saved] == [1200, 1500]
+    for slices, optimizers, algorithm_state, steps, mixed in scene.saved:
         assert [params.values.numel() for params in slices] == [SIZE] * 3
-        assert [state["count"].item() for state in optimizers] == [2.0 if want == 1200 else 5.0] * 3
-        assert steps == want
+        count = 2.0 if steps == 1200 else 5.0
+        assert [state["count"].item() for state in optimizers] == [count] * 3
         assert not mixed
         assert float(algorithm_state["learning_rate"]) == 0.0  # of those steps: after anneal_steps
 
@@ -134,7 +126,7 @@ def test_the_last_save_is_the_newest_that_all_have_and_not_the_first_again(
     scene.go_on(*made)
     scene.saver.last([])
     assert scene.numbers() == saved
-    for _, _, algorithm_state, steps, told in scene.tracker.saved:
+    for _, _, algorithm_state, steps, told in scene.saved:
         assert (steps, told) == (777, mixed)  # nobody marked it: the steps of now
         assert float(algorithm_state["learning_rate"]) == pytest.approx(0.01 * 0.223)
     there = ", ".join(f"server-{i} at {10 + steps}" for i, steps in enumerate(made))

@@ -122,9 +122,8 @@ def test_heads_whose_outputs_mean_something_else_are_new(tmp_path: Path, other: 
     more |= {"steps": 200, "minimum": 100, "capacity": 1_000, "windows": 4, "actors": 1, "games": 2}
     first = colobus.train("dqn-catch", tmp_path / "first", random_steps=0, **more)
     for own, new in (({}, ""), (other, "; new: heads.q.advantage.weight, heads.q.advantage.bias")):
-        run = colobus.train(
-            "dqn-catch", tmp_path / f"then{new[:5]}", from_run=first.folder, **more | own
-        )
+        folder = tmp_path / f"then{new[:5]}"
+        run = colobus.train("dqn-catch", folder, from_run=first.folder, **more | own)
         assert read_config(run.folder).about["from"].partition(" steps")[2] == new
 
 
