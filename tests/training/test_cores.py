@@ -48,12 +48,9 @@ TABLE = [  # cores, GPU, torso or what learns: actors, games, emulator threads, 
 
 @pytest.mark.parametrize(("cores", "gpu", "torso", "want"), TABLE)
 def test_the_table(cores: int, gpu: bool, torso: str, want: tuple[int, int, int, bool]) -> None:
-    base = preset("dqn-pong" if torso == "dqn" else "pong")[0]
-    if torso != "dqn":
-        network: dict[str, Any] = {"torso": torso}
-        if torso == "own":
-            network = {"own_torso": "my_module:torso"}
-        base = replace(base, network=NetworkSettings(**network))
+    network: Any = {"own_torso": "my_module:torso"} if torso == "own" else {"torso": torso}
+    pong = replace(PRESETS["pong"], network=NetworkSettings(**network))
+    base = PRESETS["dqn-pong"] if torso == "dqn" else pong
     shape = for_cores(base, base, cores, gpu).shape
     assert (shape.actors, shape.games, shape.emulators, bool(shape.batch)) == want
 

@@ -98,7 +98,7 @@ def test_only_what_all_have_put_aside_is_saved_once_it_is_due() -> None:
         scene.go_on(*steps)
         scene.saver.look()
     assert scene.numbers() == [[12, 12, 12], [15, 15, 15]]
-    assert [steps for *_, steps, _ in scene.saved] == [1200, 1500]
+    assert [saved[3] for saved in scene.saved] == [1200, 1500]
     for slices, optimizers, algorithm_state, steps, mixed in scene.saved:
         assert [params.values.numel() for params in slices] == [SIZE] * 3
         count = 2.0 if steps == 1200 else 5.0
