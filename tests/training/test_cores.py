@@ -21,11 +21,8 @@ from colobus.experiment.presets import PRESETS, preset
 from colobus.nets.config import NetworkSettings
 from colobus.roles.actor import Actor
 from colobus.roles.learner import Learner
-from colobus.runtime.threads import Threads
-from colobus.training.start import begin
-from colobus.training.topology import make_graph
 from conftest import distributed_catch
-from helpers.outcomes import Inline, run_to_the_end
+from helpers.outcomes import inline, threads
 
 TABLE = [  # cores, GPU, torso or what learns: actors, games, emulator threads, own batch
     (3, False, "small", (2, 8, 1, False)),
@@ -110,11 +107,9 @@ def test_a_learner_computes_with_its_threads(monkeypatch: pytest.MonkeyPatch) ->
             own(role)
 
         monkeypatch.setattr(kind, "step", step)
-    start = begin(experiment)
-    run_to_the_end(Threads(make_graph(experiment, start, None, patience=60.0).build()))
-    assert seen == {"Actor": {1}, "Learner": {3}}
-    Inline(make_graph(experiment, start, None, patience=0.0)).run()
-    assert seen == {"Actor": {1}, "Learner": {3}}
+    for run_it in (threads, inline):
+        run_it(experiment)
+        assert seen == {"Actor": {1}, "Learner": {3}}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from colobus.envs.catch import CatchGames
 from colobus.experiment.check import check
 from colobus.experiment.settings import Experiment, Shape
 from colobus.experiment.shape import MOST
-from colobus.ops.flat import FlatParameters
+from colobus.ops.flat import Layout
 from colobus.roles.tracker import StopRule
 from colobus.runtime.groups import ANSWERED, Hosts, call_threads, group_processes
 from colobus.training.run import train
@@ -118,8 +118,7 @@ def test_inline_is_the_oracle_of_train(tmp_path: Path) -> None:
     assert checkpoint.version == oracle.version
     assert equal(checkpoint.group("aux"), oracle.algorithm_state)
     assert checkpoint.counters["games"] == oracle.status.games
-    net = make_net(CATCH.network, heads={"policy": 3, "value": 1})
-    layout = FlatParameters(net).layout
+    layout = Layout(make_net(CATCH.network, heads={"policy": 3, "value": 1}))
     assert equal(checkpoint.group("parameter"), layout.named(oracle.parameters))
 
 

@@ -148,7 +148,6 @@ def test_a_stopped_process_is_resumed_exactly(
     experiment = often(EXPERIMENTS[name], deterministic=True, checkpoint_seconds=0.05)
     long = replace(experiment, stop=StopRule(steps=10**9))
     run = tmp_path / "run"
-    run.mkdir()
     script = tmp_path / "train.py"
     script.write_text(
         "import pickle, sys\nfrom pathlib import Path\nfrom colobus.training.run import train\n"
