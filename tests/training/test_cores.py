@@ -107,9 +107,10 @@ def test_a_learner_computes_with_its_threads(monkeypatch: pytest.MonkeyPatch) ->
             own(role)
 
         monkeypatch.setattr(kind, "step", step)
-    for run_it in (threads, inline):
-        run_it(experiment)
-        assert seen == {"Actor": {1}, "Learner": {3}}
+    threads(experiment)
+    assert seen == {"Actor": {1}, "Learner": {3}}
+    inline(experiment)
+    assert seen == {"Actor": {1}, "Learner": {3}}
 
 
 @pytest.mark.parametrize(
