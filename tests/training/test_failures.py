@@ -30,7 +30,7 @@ from colobus.training.callbacks import StopTraining
 from colobus.training.run import train
 from colobus.training.words import how_it_stopped
 from conftest import catch
-from helpers.launching import CATCH, LONG, complete, finish, start, wait_until
+from helpers.launching import CATCH, LONG, complete, finish, refused, start, wait_until
 
 CODES = {"SIGTERM": 143, "SIGHUP": 129, "SIGQUIT": 131, "SIGUSR1": 138, "SIGINT": 130}
 
@@ -38,10 +38,16 @@ CODES = {"SIGTERM": 143, "SIGHUP": 129, "SIGQUIT": 131, "SIGUSR1": 138, "SIGINT"
 @pytest.mark.processes
 @pytest.mark.parametrize("name", CODES)
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, name: str) -> None:
-    """Ctrl-C is pressed again and again, but not for so long that it ends the process at once."""
+    """Ctrl-C is pressed again and again, but not for so long that it ends the process at once.
+
+    Until then nobody else may write into the folder of the run.
+    """
     run, number = tmp_path / "run", signal.Signals[name]
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
     wait_until(lambda: bool(complete(run)), process)
+    refused(*CATCH, "--out", run)
+    said = refused("train", "--resume", run)
+    assert said.startswith(f"colobus: the run {run} is in use by process {process.pid} on ")
     before = complete(run)[-1]["version"]
     until = time.monotonic() + GIVE_UP_SECONDS / 2
     process.send_signal(number)
@@ -50,14 +56,15 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, name: str) -> None
         time.sleep(0.005)
     returned, out, err = finish(process)
     assert (returned, err) == (CODES[name], "")
-    said = re.search(r"stopped by (\S+) at ([\d,]+) steps, .*--resume (\S+)", out)
-    assert said is not None, out
-    assert said[1] == NAMES[number]
+    found = re.search(r"stopped by (\S+) at ([\d,]+) steps, .*--resume (\S+)", out)
+    assert found is not None, out
+    assert found[1] == NAMES[number]
     assert "all saved" in out
+    assert not (run / "lock").exists()
     last = complete(run)[-1]
-    assert last["steps"] == int(said[2].replace(",", ""))
+    assert last["steps"] == int(found[2].replace(",", ""))
     assert last["version"] >= before
-    assert said[3] == str(run)
+    assert found[3] == str(run)
     assert load(run, checkpoint="last").checkpoint.steps == last["steps"]
 
 

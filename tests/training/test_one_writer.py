@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
-import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,24 +18,7 @@ from colobus.runs.config import Config, write_config
 from colobus.runs.folder import cannot_write, held
 from colobus.training.run import train
 from conftest import catch
-from helpers.launching import CATCH, colobus, complete, finish, start, wait_until
-
-
-@pytest.mark.processes
-def test_a_run_that_is_alive_is_not_resumed_nor_begun_again(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.3)
-    wait_until(lambda: bool(complete(run)), process)
-    for words in ((*CATCH, "--out", run), ("train", "--resume", run)):
-        code, _, err = colobus(*words)
-        assert code == 2
-        assert err.count("\n") == 1
-    assert re.match(rf"colobus: the run {run} is in use by process {process.pid} on ", err), err
-    process.send_signal(signal.SIGINT)
-    assert finish(process)[0] == 130
-    assert not (run / "lock").exists()
-    steps = complete(run)[-1]["steps"] + 1000
-    assert colobus("train", "--resume", run, "--no-finish", "--steps", steps)[0] == 0
+from helpers.launching import colobus
 
 
 def test_what_was_written_before_a_run_began_is_deleted_but_no_checkpoint(tmp_path: Path) -> None:

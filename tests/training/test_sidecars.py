@@ -184,26 +184,20 @@ def test_a_child_that_dies_is_named_once(run: Path, started: Started) -> None:
 
 
 @pytest.mark.processes
-def test_a_child_that_does_not_end_is_killed(
+def test_a_child_that_does_not_end_is_killed_with_what_it_has_started(
     run: Path, monkeypatch: pytest.MonkeyPatch, started: Started
 ) -> None:
-    monkeypatch.setattr(follow, "END_SECONDS", 0.2)
-    with SidecarProcesses(run, Sidecars(True, False, 1.0), lambda _: None):
-        (child,) = started()
-        child.suspend()  # SIGTERM has to wait, SIGKILL has not
-        while child.status() != psutil.STATUS_STOPPED:
-            time.sleep(0.01)
-    assert is_gone(child.pid)
-
-
-@pytest.mark.processes
-def test_what_a_child_has_started_does_not_hold_up_the_end(run: Path, started: Started) -> None:
     """Such as a simulator, which has its standard output, the pipe of the results."""
+    monkeypatch.setattr(follow, "END_SECONDS", 0.2)
     script = "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
     with instead(script), SidecarProcesses(run, Sidecars(True, False), print):
         wait_until(lambda: len(started()) == 2)
         both = started()
-    wait_until(lambda: all(is_gone(child.pid) for child in both))
+        (child,) = (one for one in both if one.ppid() == os.getpid())
+        child.suspend()  # SIGTERM has to wait, SIGKILL has not
+        wait_until(lambda: child.status() == psutil.STATUS_STOPPED)
+    assert is_gone(child.pid)
+    wait_until(lambda: all(is_gone(one.pid) for one in both))
 
 
 CHATTY = """
