@@ -114,19 +114,14 @@ def test_the_last_run_is_found_behind_a_gap(here: None, run: Path) -> None:
     assert last_like("catch", replace(like, seed=9)) == Path("runs/catch-1")
 
 
-@pytest.mark.parametrize("first", ["command", "python"])
-def test_a_run_with_a_name_goes_on_where_it_was_not_begun(first: str, here: None) -> None:
-    def by_python(steps: int) -> None:
-        colobus.train("catch", name="lr-high", steps=steps, lr=0.001, **AGAIN)
-
-    def by_command(steps: int) -> None:
-        printed(*CATCH, "--name", "lr-high", "--lr", 0.001, "--resume-or-start", "--steps", steps)
-
-    both = [by_command, by_python] if first == "command" else [by_python, by_command]
-    for steps, each in enumerate(both, 1):
-        each(1_000 * steps)
-    assert [path.name for path in Path("runs").iterdir()] == ["lr-high-1"]
-    assert complete(Path("runs/lr-high-1"))[-1]["epoch"] == 1
+def test_a_run_with_a_name_goes_on_where_it_was_not_begun(here: None) -> None:
+    words = (*CATCH, "--lr", 0.001, "--resume-or-start")
+    printed(*words, "--name", "one", "--steps", 1_000)
+    colobus.train("catch", name="one", steps=2_000, lr=0.001, **AGAIN)
+    colobus.train("catch", name="two", steps=1_000, lr=0.001, **AGAIN)
+    printed(*words, "--name", "two", "--steps", 2_000)
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["one-1", "two-1"]
+    assert [complete(run)[-1]["epoch"] for run in Path("runs").iterdir()] == [1, 1]
 
 
 def test_what_does_not_fit_the_run_is_one_line(run: Path) -> None:
