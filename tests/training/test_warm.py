@@ -62,35 +62,32 @@ STILL: dict[str, Any] = {"steps": 1, "lr": 1e-30, "kl_adjust": 1.0}
 """An update that moves nothing."""
 
 
-def test_weights_and_statistics_are_taken_over_alone(source: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
+@pytest.mark.parametrize(
+    ("env", "actions", "new"),
+    [(gym_toys.Walk, 2, []), (Further, 3, ["heads.policy.weight", "heads.policy.bias"])],
+)
+def test_weights_and_statistics_are_taken_over_but_for_heads_of_other_actions(
+    env: Any, actions: int, new: list[str], source: Path, tmp_path: Path
+) -> None:
+    run, lines = tmp_path / "run", list[str]()
     more = QUIET | {"log": lines.append} | STILL
-    colobus.train(make_env=gym_toys.Walk, out=tmp_path / "run", from_run=source, actors=1, **more)
-    found, last = newest_checkpoint(tmp_path / "run" / "checkpoints")[1], of(source)
-    assert all(torch.equal(found.group("parameter")[name], last[name]) for name in last)
-    theirs = newest_checkpoint(source / "checkpoints")[1]
+    colobus.train(make_env=env, out=run, from_run=source, actors=1, **more)
+    found, theirs = (newest_checkpoint(each / "checkpoints")[1] for each in (run, source))
+    ours, last = found.group("parameter"), theirs.group("parameter")
+    assert {name for name in last if not torch.equal(ours[name], last[name])} == {*new}
+    assert ours["heads.policy.weight"].shape == (actions, 24)
     for name in ("mean", "deviation"):
         assert torch.equal(found.group("input")[name], theirs.group("input")[name])
     assert found.version == (0, 1)
-    assert found.steps == read_config(tmp_path / "run").experiment.shape.datapoints  # none random
-    config = read_config(tmp_path / "run")
+    config = read_config(run)
+    assert found.steps == config.experiment.shape.datapoints  # none random
     assert config.experiment.network.width == 24
     assert config.experiment.shape.actors == 1
     said = f"beginning with the weights of {source} after {theirs.steps:,} steps"
+    said += f"; new: {', '.join(new)}" if new else ""
     assert said in lines
     assert config.about["from"] == said
-    assert [one.name for one in milestones(tmp_path / "run")] == ["before", "after"]
-
-
-def test_only_heads_whose_actions_differ_are_new(source: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
-    more = QUIET | {"log": lines.append} | STILL
-    colobus.train(make_env=Further, out=tmp_path / "run", from_run=source, **more)
-    found, last = of(tmp_path / "run"), of(source)
-    new = ["heads.policy.weight", "heads.policy.bias"]
-    assert {name for name in last if not torch.equal(found[name], last[name])} == {*new}
-    assert found["heads.policy.weight"].shape == (3, 24)
-    assert any(line.endswith(f"; new: {', '.join(new)}") for line in lines)
+    assert [one.name for one in milestones(run)] == ["before", "after"]
 
 
 def test_another_algorithm_has_heads_of_its_own(source: Path, tmp_path: Path) -> None:
