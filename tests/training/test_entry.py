@@ -202,13 +202,18 @@ def test_environments_are_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_by_experiment_has_its_name_and_is_resumed(
+def test_a_run_by_experiment_has_its_name_is_resumed_and_tells_how_it_went(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = colobus.train(colobus.preset("catch", steps=2_000), name="mine", seed=3, **QUIET)
+    lines: list[str] = []
+    wanted = colobus.preset("catch", steps=2_000)
+    run = colobus.train(wanted, name="mine", seed=3, log=lines.append)
     assert run.folder == Path("runs/mine-1")
     assert run.score is not None
+    begins = "learning catch into runs/mine-1: 2 actors x 8 games, 1 learner; until 2,000 steps"
+    assert lines[0] == begins
+    assert lines[-1].startswith(f"{run.steps:,} steps in 0:")
     config = read_config(run.folder)
     assert (config.name, config.experiment.seed, config.experiment.stop.steps) == ("mine", 3, 2000)
     on = colobus.train(resume=run.folder, steps=4_000, **QUIET)
@@ -217,6 +222,18 @@ def test_a_run_by_experiment_has_its_name_and_is_resumed(
         colobus.train(resume=run.folder, lr=1e-4, **QUIET)
     assert len(colobus.evaluate(run.folder, episodes=20).scores) == 20
     assert colobus.record("runs/mine-1", "film.gif", seconds=2).path.is_file()
+
+    def stop(_: object) -> None:
+        raise colobus.StopTraining("enough")
+
+    more: dict[str, Any] = {"resume": run.folder, "steps": 10**6, "on_update": stop}
+    colobus.train(**more, log=lines.append)
+    steps = newest_checkpoint(run.folder / "checkpoints")[1].steps
+    again = "colobus.train(resume='runs/mine-1')"
+    assert lines[-1] == f"stopped by enough at {steps:,} steps, all saved; go on with: {again}"
+    lines.clear()
+    colobus.train(**more, log=lines.append, progress=False)
+    assert [line for line in lines if not line.startswith("going on from ")] == []
 
 
 def test_what_the_name_of_a_game_implies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,30 +250,6 @@ def test_what_the_name_of_a_game_implies_is_told(monkeypatch: pytest.MonkeyPatch
         "helpers.gym_toys:grid: the agent observes 'direction', 'image'; numbers are 4 "
         "further planes of the picture",
     ]
-
-
-@pytest.mark.slow
-def test_a_run_tells_what_begins_and_how_it_went_unless_told_not_to(tmp_path: Path) -> None:
-    lines: list[str] = []
-    result = colobus.train("catch", tmp_path / "run", steps=3000, log=lines.append)
-    assert lines[0] == (
-        f"learning catch into {tmp_path}/run: 2 actors x 8 games, 1 learner; until 3,000 steps"
-    )
-    assert lines[-1].startswith(f"{result.steps:,} steps in 0:")
-
-    def stop(_: object) -> None:
-        raise colobus.StopTraining("enough")
-
-    more: dict[str, Any] = {"resume": tmp_path / "run", "steps": 10**6, "on_update": stop}
-    colobus.train(**more, log=lines.append)
-    steps = newest_checkpoint(tmp_path / "run" / "checkpoints")[1].steps
-    assert lines[-1] == (
-        f"stopped by enough at {steps:,} steps, all saved; go on with: "
-        f"colobus.train(resume='{tmp_path}/run')"
-    )
-    told = len(lines)
-    colobus.train(**more, log=lines.append, progress=False)
-    assert [line for line in lines[told:] if not line.startswith("going on from ")] == []
 
 
 @pytest.mark.slow

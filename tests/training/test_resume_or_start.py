@@ -183,18 +183,6 @@ def test_another_algorithm_is_another_run_with_the_same_settings_too(here: None)
     assert "--algorithm pqn with --resume: a run's settings are fixed" in refused(*words)
 
 
-def test_a_run_that_is_over_does_not_learn_on_from_python(run: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    said: list[str] = []
-    more: dict[str, Any] = AGAIN | {"log": said.append}
-    result = colobus.train("catch", run, steps=2_000, lr=0.001, **more)
-    assert said[-1].startswith(f"{run} is past its stop rule: ")
-    last = complete(run)[-1]
-    assert (result.steps, result.status.version) == (last["steps"], last["version"])
-    assert result.status.games > 0
-    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
-
-
 def test_a_strangers_folder_and_one_that_cannot_be_resumed(run: Path) -> None:
     no_checkpoints(run)
     err = refused("train", "--resume", run)
@@ -232,12 +220,21 @@ def test_the_same_call_with_cores_goes_on_from_settings_too(tmp_path: Path) -> N
     assert (again.folder, again.steps) == (first.folder, first.steps)
 
 
-def test_from_python_with_and_without_a_folder(here: None) -> None:
+def test_from_python_a_run_goes_on_until_it_is_over(here: None) -> None:
     for steps in (1_000, 2_000):
         result = colobus.train("catch", steps=steps, lr=0.001, **AGAIN)
         assert str(result.folder) == "runs/catch-1"
         assert result.steps >= steps
-    assert complete(Path("runs/catch-1"))[-1]["epoch"] == 1
+    run, said = Path("runs/catch-1"), list[str]()
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    more: dict[str, Any] = AGAIN | {"log": said.append}
+    over = colobus.train("catch", run, steps=2_000, lr=0.001, **more)
+    assert said[-1].startswith(f"{run} is past its stop rule: ")
+    last = complete(run)[-1]
+    assert last["epoch"] == 1
+    assert (over.steps, over.status.version) == (last["steps"], last["version"])
+    assert over.status.games > 0
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     with pytest.raises(colobus.ColobusError, match=r"^--lr with resume: .*from_run"):
         colobus.train("catch", "runs/catch-1", lr=0.002, **AGAIN)
     other = colobus.train("catch", steps=1_000, lr=0.002, **AGAIN)
