@@ -57,9 +57,7 @@ def test_the_table(cores: int, gpu: bool, torso: str, want: tuple[int, int, int,
 @pytest.mark.parametrize(
     "name", ["pong", "breakout", "ppo-breakout", "catch", "impala-pong", "pqn-pong", "apex-pong"]
 )
-def test_what_is_chosen_can_be_trained_with_the_batch_of_the_preset(
-    name: str, gpu: bool, cores: int
-) -> None:
+def test_what_is_chosen_can_be_trained_with_its_batch(name: str, gpu: bool, cores: int) -> None:
     base = preset(name)[0]
     found = for_cores(base, base, cores, gpu)
     check(found)

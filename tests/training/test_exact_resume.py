@@ -8,7 +8,6 @@ import pickle
 import random
 import shutil
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,9 +118,7 @@ def test_a_run_goes_on_exactly_from_any_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_twice_goes_on_exactly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_on_exactly_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second resume begins in games that already went on once."""
     monkeypatch.setattr("colobus.envs.replayed_process.ReplayProcess", ReplayedGames)
     experiment = often(EXPERIMENTS["appo pong"], deterministic=True)
@@ -142,9 +139,7 @@ def test_a_run_that_was_stopped_twice_goes_on_exactly(
         ("dqn catch", signal.SIGTERM),
     ],
 )
-def test_a_stopped_process_is_resumed_exactly(
-    name: str, how: signal.Signals, tmp_path: Path
-) -> None:
+def test_a_stopped_process_is_resumed_exactly(name: str, how: int, tmp_path: Path) -> None:
     experiment = often(EXPERIMENTS[name], deterministic=True, checkpoint_seconds=0.05)
     long = replace(experiment, stop=StopRule(steps=10**9))
     run = tmp_path / "run"
@@ -282,9 +277,7 @@ def huge(path: Path) -> None:
     ],
     ids=["folder", "pipe", "device", "huge"],
 )
-def test_a_file_that_means_no_good_is_named(
-    file: str, make: Callable[[Path], None], why: str, tmp_path: Path
-) -> None:
+def test_files_that_mean_no_good_are_named(file: str, make: Any, why: str, tmp_path: Path) -> None:
     make(tmp_path / file)
     with pytest.raises(ColobusError, match=rf"{file} cannot be read: .*({why})"):
         cut_lines(tmp_path, 20, 2000)

@@ -254,9 +254,7 @@ def test_what_was_learned_before_all_had_started_is_saved(
     assert after.steps > checkpoint.steps
 
 
-def test_ctrl_c_before_there_are_roles_or_any_has_begun_is_a_result_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_at_the_start_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -279,9 +277,7 @@ def test_ctrl_c_before_there_are_roles_or_any_has_begun_is_a_result_too(
 
 
 @pytest.mark.slow
-def test_an_actor_in_the_middle_of_a_rollout_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_rollout_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick, late = Actor.step, 0.3  # seconds that a rollout takes longer
 
     def step(self: Actor) -> None:
@@ -296,9 +292,7 @@ def test_an_actor_in_the_middle_of_a_rollout_is_waited_for(
 
 
 @pytest.mark.slow
-def test_those_that_do_not_come_back_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_those_that_never_stop_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both actors are in a rollout that does not end when the learner has learned enough."""
     play, learn = Actor.step, Learner.step
     rounds, everyone, goes_on = 3, threading.Barrier(3), threading.Event()
@@ -328,9 +322,7 @@ def test_those_that_do_not_come_back_are_named(
 
 
 @pytest.mark.slow
-def test_an_actor_whose_games_cannot_be_saved_once_loses_no_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_that_fails_loses_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deterministic run would wait for that round until it stalls."""
     save, calls = CatchGames.save, itertools.count(1)
 

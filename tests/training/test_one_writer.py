@@ -47,9 +47,8 @@ def test_what_was_written_before_a_run_began_is_deleted_but_no_checkpoint(tmp_pa
 
 
 @pytest.mark.slow
-def test_what_a_process_writes_while_the_folder_is_cleaned_is_deleted_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_late_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a process that still writes while the folder of a failed start is cleaned."""
     folder, late = tmp_path / "run", ["tensorboard/late", "tensorboard/later"]
     folder.mkdir()
     remove = shutil.rmtree

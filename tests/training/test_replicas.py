@@ -31,14 +31,7 @@ from colobus.training.start import Start, begin, make_network, open_games
 from colobus.training.topology import make_graph
 from conftest import catch, reshaped, short_pong, tuned
 from helpers.launching import wait_until
-from helpers.outcomes import (
-    assert_same,
-    batches_of,
-    inline,
-    place_threads,
-    run_to_the_end,
-    threads,
-)
+from helpers.outcomes import assert_same, batches_of, inline, place_threads, run_to_the_end, threads
 
 
 def grouped(experiment: Experiment, learners: int = 2, **shape: Any) -> Experiment:
@@ -219,9 +212,7 @@ def test_ctrl_c_while_one_waits_leaves_both_between_two_rounds(ring: bool, rank:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_process_that_stops_in_its_round_lets_the_other_go(
-    first: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_stops_frees_the_other(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Ray: each learner has its threads, and both are stopped one after the other."""
     games = open_games(GROUP)
     start = begin(GROUP, games)

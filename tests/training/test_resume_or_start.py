@@ -259,9 +259,7 @@ def test_the_first_checkpoint_is_that_of_the_first_versions(tmp_path: Path, name
     assert seen[0] == 1 or seen[0] % 50 == 0  # servers are asked twice a second
 
 
-def test_processes_ask_for_the_same_cpus_when_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_asks_for_its_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base, seen = preset("dba3c-catch")[0], list[float]()
     colobus.train(for_cores(base, base, 4), tmp_path, "dba3c-catch", steps=1_000, **QUIET)
 
@@ -284,9 +282,7 @@ def test_a_checkpoint_that_the_disk_does_not_give_now_is_no_reason_to_begin_anew
     assert sorted(path.name for path in run.parent.iterdir()) == ["run"]
 
 
-def test_a_folder_whose_files_are_not_told_is_no_reason_to_begin_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_not_shown_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A glob finds nothing where one may not look; root may look everywhere."""
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / "config.json").touch()

@@ -330,9 +330,7 @@ def telling(*news: dict[str, Any]) -> type[SidecarProcesses]:
     return Telling
 
 
-def test_a_run_says_once_that_checkpoints_are_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_passed_over_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torn = [{"kind": "passed over", "why": f"checkpoint {number} is torn"} for number in (1, 2)]
     monkeypatch.setattr("colobus.training.run.SidecarProcesses", telling(*torn))
     lines: list[str] = []
