@@ -64,13 +64,11 @@ def test_the_mean_of_the_estimate_has_the_gradient_of_the_divergence() -> None:
     np.testing.assert_allclose(gradient_of(found, logits), slope, atol=3e-3)
 
 
-VALUES = [-130.0, -100.0, -7.3, -0.4, 0.0, 0.02, 1.0, 3.5, 40.0, 99.0, 250.0]
-
-
 @pytest.mark.parametrize(("bins", "limit"), [(21, 100.0), (51, 100.0), (101, 100.0), (51, 20.0)])
 def test_targets_are_normal_distributions_cut_into_bins(bins: int, limit: float) -> None:
-    found = distributions.histograms_of(torch.tensor(VALUES), bins, limit)
-    want = np.array([histogram_of(value, bins, limit) for value in VALUES])
+    values = [-130.0, -100.0, -7.3, -0.4, 0.0, 0.02, 1.0, 3.5, 40.0, 99.0, 250.0]
+    found = distributions.histograms_of(torch.tensor(values), bins, limit)
+    want = np.array([histogram_of(value, bins, limit) for value in values])
     np.testing.assert_allclose(found.numpy(), want, atol=2e-6)
 
 

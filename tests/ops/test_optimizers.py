@@ -26,8 +26,6 @@ SETTINGS = {
     "sgd momentum": OptimizerSettings(optimizer="sgd", momentum=0.9),
     "adam with a mean": OptimizerSettings(average=0.9),
 }
-RATES = {"adadelta": 1.0}
-"""The first learning rate where it is not 0.01."""
 
 
 def slow_adam(theta: Array, gradients: Array, rates: Array, s: OptimizerSettings) -> Array:
@@ -110,7 +108,7 @@ def test_fifty_steps_are_the_papers(name: str) -> None:
     settings, rng = SETTINGS[name], np.random.default_rng(2)
     theta = rng.normal(size=SIZE)
     gradients = rng.normal(scale=np.logspace(-3, 1, SIZE), size=(STEPS, SIZE))
-    rates = RATES.get(name, 1e-2) * np.geomspace(1.0, 1e-2, STEPS)
+    rates = (1.0 if name == "adadelta" else 1e-2) * np.geomspace(1.0, 1e-2, STEPS)
     values = torch.from_numpy(theta.astype(np.float32))
     optimizer = Optimizer(values, settings)
     for gradient, rate in zip(gradients, rates, strict=True):

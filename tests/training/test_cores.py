@@ -160,20 +160,18 @@ def test_cores_are_a_number_that_there_is_or_all() -> None:
         cores_of("3", 2, joined=True)
 
 
-GPU = ["pong", "--cores", "all", "--device", "cuda"]
-
-
 @pytest.mark.slow
 def test_the_command_line_and_python_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cli.experiment_flags", "training.entry"):
         monkeypatch.setattr(f"colobus.{module}.usable_cores", lambda: 8)
-    wanted = resolve(Show, "show", ["pong", "--cores", "all"])
+    gpu = ["pong", "--cores", "all", "--device", "cuda"]
+    wanted = resolve(Show, "show", gpu[:3])
     assert (wanted.experiment.shape.actors, wanted.experiment.shape.batch) == (4, 2048)
     assert wanted.base == PRESETS["pong"]
-    assert resolve(Train, "train", GPU).experiment.shape.actors == 2
+    assert resolve(Train, "train", gpu).experiment.shape.actors == 2
     for words in (["--act-device", "cpu"], ["--on", "ray"]):  # its actors are on CPUs
-        wide = resolve(Train, "train", [*GPU, *words]).experiment
-        assert wide == resolve(Train, "train", GPU[:3]).experiment
+        wide = resolve(Train, "train", [*gpu, *words]).experiment
+        assert wide == resolve(Train, "train", gpu[:3]).experiment
     assert run(["show", "pong", "--cores", "9"]) == 2
     assert run(["train", "dba3c-pong", "--cores", "9"]) == 2
     words = ["--cores", "12", "--on", "ray", "--address", "10.0.0.1:6379", "--per-process", "2"]

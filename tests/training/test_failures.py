@@ -134,9 +134,7 @@ def test_a_signal_during_the_start_ends_the_run_too(tmp_path: Path) -> None:
 
 
 DRIVER = """
-import itertools
-import threading
-import numpy
+import itertools, threading, numpy
 from colobus.cli.main import main
 from colobus.envs.catch import CatchGames
 play = CatchGames.step

@@ -106,7 +106,6 @@ def test_catch_is_learned_and_an_interrupted_run_is_saved(tmp_path: Path) -> Non
 
 
 ROUNDS = 8
-
 GROUP = grouped(catch(512 + ROUNDS * 512, deterministic=True))
 
 SECONDS = 60.0
