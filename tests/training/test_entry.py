@@ -15,8 +15,7 @@ import colobus
 from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.files import read_lines
 from colobus.core.types import Episode
-from colobus.experiment.presets import PRESETS
-from colobus.experiment.presets import preset as named
+from colobus.experiment.presets import PRESETS, preset
 from colobus.roles.tracker import Status
 from colobus.runs.config import read_config
 from colobus.runs.curves import read_metrics
@@ -32,7 +31,7 @@ QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 
 def test_a_preset_is_that_of_the_command_line_but_for_a_given_stop_rule() -> None:
     assert colobus.preset("pong") == PRESETS["pong"]
-    assert colobus.preset("ALE/Breakout-v5") == named("ALE/Breakout-v5")[0]
+    assert colobus.preset("ALE/Breakout-v5") == preset("ALE/Breakout-v5")[0]
     assert colobus.preset("pong", steps=500).stop == colobus.StopRule(steps=500)
     two = colobus.preset("pong", minutes=2.0, until_score=3.0)
     assert two.stop == colobus.StopRule(minutes=2.0, until_score=3.0)
@@ -62,10 +61,8 @@ def not_finite() -> Any:
     return TransformObservation(seen, lambda found: found * np.nan, seen.observation_space)
 
 
-Case = tuple[object, dict[str, object], str]
-"""What is named, with which settings, and what is said of it."""
-
-NO_PRESETS: list[Case] = [
+# what is named, with which settings, and what is said of it
+NO_PRESETS: list[Any] = [
     ("pogn", {}, "^unknown game or preset 'pogn': nearest known: pong"),
     ("pong", {"lrr": 1}, "^lrr: unknown setting; nearest known: lr"),
     (
@@ -77,7 +74,7 @@ NO_PRESETS: list[Case] = [
     ("catch", {"sticky": 0.5}, r"^--sticky 0\.5: has an effect only in Atari"),
     ("pong", {"rho_bar": 2.0}, "^--rho-bar 2: has an effect only with"),
 ]
-NO_RUNS: list[Case] = [
+NO_RUNS: list[Any] = [
     (None, {}, r"^train\(None\): name a game or preset"),
     (3, {}, r"^train\(3\): name a game or preset"),
     ("catch", {"resume": "runs/x"}, "^resume: the run has its own settings"),

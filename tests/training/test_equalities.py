@@ -209,10 +209,6 @@ def test_as_many_workers_as_are_allowed_make_a_step() -> None:
 FOURTEEN = replace(CATCH, stop=StopRule(steps=512 + 14 * 512))  # rounds
 
 
-def every(count: int, base: Experiment = FOURTEEN, **shape: Any) -> Experiment:
-    return reshaped(base, broadcast_every=count, **shape)
-
-
 def played(experiment: Experiment, first: int = 0) -> tuple[Outcome, list[list[int]]]:
     """Run inline from version ``first``; return the versions of each batch of the first replay."""
     games = open_games(experiment)
@@ -237,22 +233,22 @@ def played(experiment: Experiment, first: int = 0) -> tuple[Outcome, list[list[i
 def test_the_pace_is_rounded_down_to_what_is_published(
     interval: int, ahead: int, first: int, versions: list[int]
 ) -> None:
-    result, found = played(every(interval, ahead=ahead), first)
+    result, found = played(reshaped(FOURTEEN, broadcast_every=interval, ahead=ahead), first)
     assert found == [[number] for number in versions]
     assert result.version.number == first + 14
 
 
 @pytest.mark.slow
 def test_in_workers_the_learners_learn_with_every_version_and_the_actors_play_with_a_few() -> None:
-    base = distributed_catch(14)
-    result, versions = played(every(3, base))
+    experiment = distributed_catch(14, broadcast_every=3)
+    result, versions = played(experiment)
     assert versions == [[n] for n in [0, 0, 0, 0, 3, 3, 3, 6, 6, 6, 9, 9, 9, 12]]
     assert result.version.number == 14
-    assert_same(result, threads(every(3, base)))
+    assert_same(result, threads(experiment))
 
 
 def test_free_runs_are_not_much_further_behind_than_the_interval() -> None:
-    result = threads(replace(every(5), deterministic=False))
+    result = threads(replace(reshaped(FOURTEEN, broadcast_every=5), deterministic=False))
     assert result.status.lag[2] <= 12.0  # whatever the order in which two actors come
     assert result.version.number >= 14
 
@@ -260,7 +256,7 @@ def test_free_runs_are_not_much_further_behind_than_the_interval() -> None:
 @pytest.mark.slow
 def test_actors_around_a_replay_buffer_get_a_few_versions_too() -> None:
     """A version that is not published is not waited for, or nobody would ever move."""
-    experiment = every(3, dqn(FOURTEEN))
+    experiment = reshaped(dqn(FOURTEEN), broadcast_every=3)
     result = threads(experiment)
     assert result.version.number > 6
     assert_same(result, threads(experiment))

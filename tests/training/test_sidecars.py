@@ -88,14 +88,13 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(
     assert all(is_gone(pid) for pid in pids)
     assert set(threading.enumerate()) <= threads
     assert sidecars.dead() == ""
-    evaluations = [r for r in results if r["kind"] == "evaluation"]
-    films = [r for r in results if r["kind"] == "film"]
-    assert {(r["version"], r["steps"]) for r in evaluations} >= {(7, 1000), (9, 900)}
-    assert [r["seconds"] for r in films] == [pytest.approx(1.5)] * len(films)
-    for kind in (evaluations, films):
-        versions = [r["version"] for r in kind]
+    for kind in ("evaluation", "film"):
+        found = [result for result in results if result["kind"] == kind]
+        assert {(r["version"], r["steps"]) for r in found} >= {(7, 1000), (9, 900)}
+        versions = [result["version"] for result in found]
         assert versions == sorted(set(versions))  # none twice
-        assert len(versions) + sum(r["skipped"] for r in kind) == 3  # done or counted
+        assert len(versions) + sum(r["skipped"] for r in found) == 3  # done or counted
+    assert all(r["seconds"] == pytest.approx(1.5) for r in results if r["kind"] == "film")
     for folder in ("eval", "videos"):
         assert (run / folder / "follow.log").read_text() == ""
 
@@ -318,10 +317,6 @@ def telling(*news: dict[str, Any]) -> type[SidecarProcesses]:
     """Return sidecars that tell this at the start of a run, and do nothing else."""
 
     class Telling(SidecarProcesses):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            self.heard = args[2]
-
         def __enter__(self) -> SidecarProcesses:
             for each in news:
                 self.heard(each)
