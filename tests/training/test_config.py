@@ -22,10 +22,6 @@ from colobus.runs.config import FORMAT, Config, of_format_1, read_config, write_
 from helpers.launching import printed, told
 
 
-def written(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-
-
 CHANGED = replace(
     PRESETS["dba3c-breakout-paper"],
     shape=replace(PRESETS["dba3c-breakout-paper"].shape, asynchronous=True, max_staleness=7),
@@ -62,7 +58,7 @@ def test_every_preset_is_read_as_it_was_written(
 )
 def test_what_is_not_known_is_one_line(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     write_config(tmp_path, Config("pong", PRESETS["pong"], 6, {}))
-    data = written(tmp_path)
+    data = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     for group, value in changes.items():
         data[group] = data[group] | value if isinstance(value, dict) else value
     (tmp_path / "config.json").write_text(json.dumps(data), encoding="utf-8")
@@ -95,7 +91,8 @@ def test_its_settings_are_those_of_todays_preset(name: str) -> None:
 
 def test_an_older_config_is_appo_and_has_defaults(old_run: Path) -> None:
     """There was no other algorithm, and no evaluator, before there were workers."""
-    wanted, data = read_config(old_run), written(old_run)
+    wanted = read_config(old_run)
+    data = json.loads((old_run / "config.json").read_text(encoding="utf-8"))
     del data["algorithm"]["name"], data["beside"]
     (old_run / "config.json").write_text(json.dumps(data), encoding="utf-8")
     assert read_config(old_run) == wanted

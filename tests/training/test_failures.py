@@ -25,7 +25,6 @@ from colobus.evaluation.agent import load
 from colobus.roles.actor import Actor
 from colobus.roles.learner import Learner
 from colobus.runtime.threads import Threads
-from colobus.training import run
 from colobus.training.callbacks import StopTraining
 from colobus.training.run import train
 from colobus.training.words import how_it_stopped
@@ -257,7 +256,7 @@ def test_ctrl_c_at_the_start_is_a_result(tmp_path: Path, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "begin_new", stop)
+        patch.setattr("colobus.training.run.begin_new", stop)
         result = train(ENDLESS, tmp_path / "new")
     assert (result.interrupted, result.steps, result.score) == (True, 0, None)
     assert not (tmp_path / "new").exists()
@@ -268,7 +267,7 @@ def test_ctrl_c_at_the_start_is_a_result(tmp_path: Path, monkeypatch: pytest.Mon
     assert result.interrupted
     assert not (tmp_path / "unbegun" / "config.json").exists()
     train(catch(2_000), tmp_path / "run")
-    monkeypatch.setattr(run, "begin_again", stop)
+    monkeypatch.setattr("colobus.training.run.begin_again", stop)
     result = train(ENDLESS, tmp_path / "run", resume=True)
     kept = newest_checkpoint(tmp_path / "run" / "checkpoints")[1].steps
     assert (result.interrupted, result.steps) == (True, kept)
@@ -283,7 +282,7 @@ def test_a_long_rollout_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monkey
         quick(self)
 
     monkeypatch.setattr(Actor, "step", step)
-    monkeypatch.setattr(run, "STOP_SECONDS", late / 10)
+    monkeypatch.setattr("colobus.training.run.STOP_SECONDS", late / 10)
     result = train(catch(3_000), tmp_path / "run")
     assert result.saved
     assert result.steps >= 3_000
@@ -308,8 +307,8 @@ def test_those_that_never_stop_are_named(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Actor, "step", step)
     monkeypatch.setattr(Learner, "step", last_step)
-    monkeypatch.setattr(run, "STOP_SECONDS", 0.5)
-    monkeypatch.setattr(run, "LATE_SECONDS", 0.5)
+    monkeypatch.setattr("colobus.training.run.STOP_SECONDS", 0.5)
+    monkeypatch.setattr("colobus.training.run.LATE_SECONDS", 0.5)
     said = "^actor-0, actor-1 did not stop; everything learned is saved$"
     with pytest.raises(Stalled, match=said):
         train(catch(512 + rounds * 512), tmp_path / "run")

@@ -79,12 +79,10 @@ def test_versions_of_a_group_are_all_published() -> None:
     assert held.version == plain.version
 
 
-CATCH = grouped(catch(512 + 12 * 512, deterministic=True), servers=2)
-
-
 @pytest.mark.slow
 def test_one_learner_alone_is_a_central_run() -> None:
-    assert_same(inline(reshaped(CATCH, learners=1)), inline(reshaped(CATCH, learners=0)))
+    group = grouped(catch(512 + 12 * 512, deterministic=True), servers=2)
+    assert_same(inline(reshaped(group, learners=1)), inline(reshaped(group, learners=0)))
 
 
 @pytest.mark.slow

@@ -186,15 +186,12 @@ def test_only_what_ends_a_run_or_is_written_may_change(distributed: Path) -> Non
     assert "is past its stop rule: " in out
 
 
-def trained(folder: Path) -> Path:
-    """Train two updates of Catch; return the tensors of its newest checkpoint."""
-    train(catch(512 + 2 * 512), folder)
-    return newest_checkpoint(folder / "checkpoints")[0]
-
-
 def test_a_checkpoint_of_another_run_or_with_other_settings_is_not_taken(tmp_path: Path) -> None:
     """Another version may have other defaults: within a version alone settings are compared."""
-    mine, theirs = trained(tmp_path / "mine"), trained(tmp_path / "theirs")
+    folders = [tmp_path / "mine", tmp_path / "theirs"]
+    for folder in folders:
+        train(catch(512 + 2 * 512), folder)
+    mine, theirs = (newest_checkpoint(folder / "checkpoints")[0] for folder in folders)
     config = read_config(tmp_path / "mine")
     own = newest_checkpoint(mine.parent)[1]
     assert own.run == identity(config)

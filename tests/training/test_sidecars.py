@@ -26,7 +26,6 @@ from colobus.experiment.settings import Experiment, Sidecars
 from colobus.roles.tracker import StopRule, TrackerSettings
 from colobus.runtime.api import Done
 from colobus.runtime.host import Errander
-from colobus.training import sidecars as follow
 from colobus.training.run import train
 from colobus.training.sidecars import SidecarProcesses
 from conftest import catch
@@ -187,7 +186,7 @@ def test_a_child_that_does_not_end_is_killed_with_what_it_has_started(
     run: Path, monkeypatch: pytest.MonkeyPatch, started: Started
 ) -> None:
     """Such as a simulator, which has its standard output, the pipe of the results."""
-    monkeypatch.setattr(follow, "END_SECONDS", 0.2)
+    monkeypatch.setattr("colobus.training.sidecars.END_SECONDS", 0.2)
     script = "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
     with instead(script), SidecarProcesses(run, Sidecars(True, False), print):
         wait_until(lambda: len(started()) == 2)

@@ -54,10 +54,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def of(run: Path) -> dict[str, torch.Tensor]:
-    return newest_checkpoint(run / "checkpoints")[1].group("parameter")
-
-
 STILL: dict[str, Any] = {"steps": 1, "lr": 1e-30, "kl_adjust": 1.0}
 """An update that moves nothing."""
 
@@ -143,9 +139,10 @@ def test_exported_folders_and_checkpoints(source: Path, tmp_path: Path, weights:
     for place in (folder, list_checkpoints(source / "checkpoints")[-1]):
         run = tmp_path / f"from-{place.name}"
         colobus.train(make_env=gym_toys.Walk, out=run, from_run=place, **STILL, **QUIET)
-        for name, values in of(source).items():
+        found, theirs = (newest_checkpoint(each / "checkpoints")[1] for each in (run, source))
+        for name, values in theirs.group("parameter").items():
             close = 0.01 * float(values.abs().max()) if weights == "int8" else 0.0
-            assert torch.allclose(of(run)[name], values, rtol=0.0, atol=close)
+            assert torch.allclose(found.group("parameter")[name], values, rtol=0.0, atol=close)
 
 
 @pytest.mark.slow
