@@ -21,7 +21,6 @@ from colobus.roles.tracker import StopRule
 from colobus.runs.config import FORMAT, Config, of_format_1, read_config, write_config
 from helpers.launching import printed, told
 
-
 CHANGED = replace(
     PRESETS["dba3c-breakout-paper"],
     shape=replace(PRESETS["dba3c-breakout-paper"].shape, asynchronous=True, max_staleness=7),
