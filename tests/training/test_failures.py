@@ -29,7 +29,7 @@ from colobus.training.callbacks import StopTraining
 from colobus.training.run import train
 from colobus.training.words import how_it_stopped
 from conftest import catch
-from helpers.launching import CATCH, LONG, complete, finish, refused, start, wait_until
+from helpers.launching import CATCH, LONG, colobus, complete, finish, start, wait_until
 
 CODES = {"SIGTERM": 143, "SIGHUP": 129, "SIGQUIT": 131, "SIGUSR1": 138, "SIGINT": 130}
 
@@ -44,8 +44,9 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, name: str) -> None
     run, number = tmp_path / "run", signal.Signals[name]
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
     wait_until(lambda: bool(complete(run)), process)
-    refused(*CATCH, "--out", run)
-    said = refused("train", "--resume", run)
+    for words in ((*CATCH, "--out", run), ("train", "--resume", run)):
+        code, _, said = colobus(*words)
+        assert (code, said.count("\n")) == (2, 1)
     assert said.startswith(f"colobus: the run {run} is in use by process {process.pid} on ")
     before = complete(run)[-1]["version"]
     until = time.monotonic() + GIVE_UP_SECONDS / 2

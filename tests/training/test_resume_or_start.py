@@ -70,8 +70,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_run_writes_must_be_a_file_before_it_goes_on(run: Path, name: str) -> None:
     (run / name).unlink()
     (run / name).mkdir()
-    said = refused("train", "--resume", run, "--steps", 4_000)
-    assert said == f"colobus: {run / name}: is no regular file; move it away, then resume\n"
+    code, _, err = command("train", "--resume", run, "--steps", 4_000)
+    assert code == 2
+    assert err == f"colobus: {run / name}: is no regular file; move it away, then resume\n"
 
 
 def words(run: Path, *more: object) -> list[object]:

@@ -58,12 +58,13 @@ def test_several_queues_are_one_queue_bit_for_bit(queues: int) -> None:
     assert_same(inline(one), threads(several))
 
 
-def assert_windows_stay_with(batches: list[Batch], owners: Callable[[Batch], list[int]]) -> None:
-    """Whose a window was when it was fresh, theirs it is when it comes again."""
+def assert_windows_stay_with(batches: list[Batch], whose: Callable[[int, int], int]) -> None:
+    """Windows that come again are of the same; ``whose`` tells it by row and number of rows."""
     owner: dict[bytes, int] = {}
     for batch in batches:
-        for row, (of, old) in enumerate(zip(owners(batch), batch.replayed.tolist(), strict=True)):
-            window = batch.frames[row].numpy().tobytes()
+        replayed = batch.replayed.tolist()
+        for row, old in enumerate(replayed):
+            window, of = batch.frames[row].numpy().tobytes(), whose(row, len(replayed))
             assert window in owner or not old
             assert owner.setdefault(window, of) == of
     assert set(owner.values()) == {0, 1}
@@ -79,7 +80,7 @@ def test_queues_draw_old_windows_of_their_own_actors() -> None:
         place.take_turns()
     assert [int(batch.fresh) for batch in batches] == [512] * 6
     assert [int(batch.replayed.sum()) for batch in batches] == [0, 0, 16, 16, 16, 16]
-    assert_windows_stay_with(batches, lambda batch: (batch.keys >> 48).tolist())
+    assert_windows_stay_with(batches, lambda row, rows: 2 * row // rows)  # one after the other
 
 
 LEARNED: dict[str, dict[str, Any]] = {
@@ -200,7 +201,7 @@ def test_old_windows_of_separate_policies_stay_those_of_their_agent(batch: int) 
     for _ in range(6):
         place.take_turns()
     assert sum(int(each.replayed.sum()) for each in batches) > 20
-    assert_windows_stay_with(batches, lambda one: [row % 2 for row in range(len(one.keys))])
+    assert_windows_stay_with(batches, lambda row, _: row % 2)
 
 
 def test_what_is_held_counts_as_memory() -> None:
