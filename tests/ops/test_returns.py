@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colobus.ops import returns
-from colobus.ops.returns import munchausen
 from conftest import random_ends
 from helpers.gradients import Array
 
@@ -28,9 +27,10 @@ class Window:
         ends = random_ends(rng, (1, length))
         self.terminated, self.truncated = ends[0][0], ends[1][0]
 
-    def tensors(self) -> Any:
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return rewards, values, terminated, truncated as the functions want them."""
-        return tensors(self.r, self.v, self.terminated, self.truncated)
+        r, v, terminated, truncated = tensors(self.r, self.v, self.terminated, self.truncated)
+        return r, v, terminated, truncated
 
 
 windows = st.builds(Window, st.integers(0, 2**32 - 1), st.integers(1, 9))
@@ -157,6 +157,6 @@ def test_partial_returns_and_the_value_after_are_n_step_returns(w: Window, gamma
 def test_the_reward_of_an_unlikely_action_is_bounded() -> None:
     scores = torch.tensor([[[50.0, 0.0], [0.0, 0.0]]])
     for action, want in ((0, 0.0), (1, -1.0)):
-        rewards, values = munchausen(scores, torch.tensor([[action]]), 0.03)
+        rewards, values = returns.munchausen(scores, torch.tensor([[action]]), 0.03)
         assert rewards.tolist() == [[want]]
     assert values[0, 0].item() == pytest.approx(50.0)

@@ -142,8 +142,7 @@ def test_a_run_goes_on_exactly_twice(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_stopped_process_is_resumed_exactly(name: str, how: int, tmp_path: Path) -> None:
     experiment = often(EXPERIMENTS[name], deterministic=True, checkpoint_seconds=0.05)
     long = replace(experiment, stop=StopRule(steps=10**9))
-    run = tmp_path / "run"
-    script = tmp_path / "train.py"
+    run, script = tmp_path / "run", tmp_path / "train.py"
     script.write_text(
         "import pickle, sys\nfrom pathlib import Path\nfrom colobus.training.run import train\n"
         "from colobus.cli.interrupts import Interrupts\n"

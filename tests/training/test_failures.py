@@ -37,10 +37,7 @@ CODES = {"SIGTERM": 143, "SIGHUP": 129, "SIGQUIT": 131, "SIGUSR1": 138, "SIGINT"
 @pytest.mark.processes
 @pytest.mark.parametrize("name", CODES)
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, name: str) -> None:
-    """Ctrl-C is pressed again and again, but not for so long that it ends the process at once.
-
-    Until then nobody else may write into the folder of the run.
-    """
+    """Until then the run is its own; Ctrl-C is pressed again and again, though not for long."""
     run, number = tmp_path / "run", signal.Signals[name]
     process = start(*CATCH, "--out", run, "--minutes", 5, "--checkpoint-seconds", 0.5)
     wait_until(lambda: bool(complete(run)), process)
