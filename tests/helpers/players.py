@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import av
 import numpy as np
 import torch
-from ale_py import ALEInterface, ALEState, ALEVectorInterface, roms
+from ale_py import ALEVectorInterface, roms
 
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
@@ -21,7 +20,7 @@ from colobus.core.checkpoint import Checkpoint, write_checkpoint
 from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes, Floats, Ints, Version
 from colobus.envs.ale import AleGame
-from colobus.envs.api import GameSettings, rom_of
+from colobus.envs.api import GameSettings
 from colobus.envs.make import action_names, environment_of, frame_shape
 from colobus.evaluation.agent import Agent, PolicyName
 from colobus.evaluation.protocols import PlayedGame
@@ -59,18 +58,6 @@ def raw_step(ale: Any, actions: Ints) -> Any:
     return ale.recv()
 
 
-def memory_reader(game: str) -> Callable[[AleGame], bytes]:
-    """Return a function that reads the console's memory, 128 bytes, in a game of this name."""
-    ale = ALEInterface()
-    ale.loadROM(rom_of(game))
-
-    def memory(played: AleGame) -> bytes:
-        ale.restoreState(ALEState(played.save()))
-        return bytes(ale.getRAM())
-
-    return memory
-
-
 def make_experiment(settings: GameSettings, stack: int = 4, **network: Any) -> Experiment:
     """Return an experiment with a small network, of which ``network`` changes settings."""
     torso: Any = "tiny" if settings.size < 42 else "small"
@@ -80,18 +67,14 @@ def make_experiment(settings: GameSettings, stack: int = 4, **network: Any) -> E
 
 def make_checkpoint(experiment: Experiment, actions: int, steps: int = 1000) -> Checkpoint:
     """Return a checkpoint of random parameters, with a policy that is far from uniform."""
-    settings = experiment.games
-    shape = frame_shape(settings)
+    shape, about = frame_shape(experiment.games), environment_of(experiment.games)
     mean = np.full(shape, 90.0, dtype=np.float32)
     statistics = InputStatistics(mean, np.full(shape, 40.0, dtype=np.float32))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         heads = partial(experiment.algorithm.heads, actions)
-        extra: Any = {
-            "planes": environment_of(settings).planes,
-            "masks": environment_of(settings).masks,
-        }
-        net = Network(experiment.network, shape, heads, statistics, "float32", **extra)
+        more: Any = {"planes": about.planes, "masks": about.masks}
+        net = Network(experiment.network, shape, heads, statistics, "float32", **more)
     tensors = {f"parameter/{k}": p.detach().clone().contiguous() for k, p in net.named_parameters()}
     head = f"parameter/heads.{experiment.algorithm.acting_heads[0]}."
     for name in tensors:
@@ -141,9 +124,17 @@ def add_checkpoint(run: Path, version: int, steps: int | None = None) -> Path:
 class Ruled(Agent):
     """An agent that acts by a rule. It has no recurrent state, and hands back what it is given."""
 
+    def __init__(self, settings: GameSettings = CATCH) -> None:
+        experiment, actions = make_experiment(settings), len(action_names(settings))
+        super().__init__(experiment, make_checkpoint(experiment, actions), actions)
+
     def rule(self, observations: Bytes) -> Ints:
         """Return the actions for observations uint8[N, K, H, W], or for one without N."""
         raise NotImplementedError
+
+    def following(self, state: Any) -> Any:
+        """Return the recurrent state after a step."""
+        return state
 
     def act(
         self,
@@ -154,15 +145,14 @@ class Ruled(Agent):
         state: Any = None,
     ) -> Any:
         actions = self.rule(observations)
-        return actions if state is None else (actions, state)
+        return actions if state is None else (actions, self.following(state))
 
 
 class Catcher(Ruled):
     """Plays Catch by a rule: towards the ball, or away from it."""
 
     def __init__(self, towards: bool = True) -> None:
-        experiment = make_experiment(CATCH)
-        super().__init__(experiment, make_checkpoint(experiment, 3), 3)
+        super().__init__()
         self.towards = towards
 
     def rule(self, observations: Bytes) -> Ints:
@@ -180,9 +170,7 @@ class Scripted(Ruled):
     """Acts by a rule on the whole stack, so that one wrong pixel changes the game; keeps stacks."""
 
     def __init__(self, settings: GameSettings) -> None:
-        agent = make_agent(settings)
-        experiment = make_experiment(settings)
-        super().__init__(experiment, agent.checkpoint, agent.actions)
+        super().__init__(settings)
         self.seen: list[Bytes] = []
         self.done: list[Ints] = []
 
@@ -193,6 +181,28 @@ class Scripted(Ruled):
         actions: Ints = sums // 7 % self.actions
         self.done.append(actions)
         return actions
+
+
+class Clock(Scripted):
+    """Carries the number of the steps that it has taken in a game as its recurrent state."""
+
+    def __init__(self, settings: GameSettings) -> None:
+        super().__init__(settings)
+        self.states: list[list[int]] = []  # what it was given, call by call
+
+    def initial_state(self, count: int = 1) -> Floats:
+        return np.zeros((count, 1), dtype=np.float32)
+
+    def following(self, state: Any) -> Any:
+        self.states.append(state[:, 0].astype(int).tolist())
+        return state + 1.0
+
+
+class Waiting(Scripted):
+    """Never presses a button."""
+
+    def rule(self, observations: Bytes) -> Ints:
+        return np.zeros(observations.shape[:-3], dtype=np.int64)
 
 
 def decoded(path: Path) -> tuple[Bytes, float]:
@@ -235,33 +245,3 @@ def filmed_by_hand(
     game = AleGame(settings, int(game_seeds(seed, "film", 1)[0]))
     played = played_by_hand(Scripted(settings), game, None, shown, pictures)
     return shown, played.score, played.steps
-
-
-class Clock(Scripted):
-    """Carries the number of the steps that it has taken in a game as its recurrent state."""
-
-    def __init__(self, settings: GameSettings) -> None:
-        super().__init__(settings)
-        self.states: list[list[int]] = []  # what it was given, call by call
-
-    def initial_state(self, count: int = 1) -> Floats:
-        return np.zeros((count, 1), dtype=np.float32)
-
-    def act(
-        self,
-        observations: Any,
-        policy: PolicyName | None = None,
-        random: torch.Generator | None = None,
-        *,
-        state: Any = None,
-    ) -> Any:
-        self.states.append(state[:, 0].astype(int).tolist())
-        actions, _ = super().act(observations, policy, random, state=state)
-        return actions, state + 1.0
-
-
-class Waiting(Scripted):
-    """Never presses a button."""
-
-    def rule(self, observations: Bytes) -> Ints:
-        return np.zeros(observations.shape[:-3], dtype=np.int64)
