@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import psutil
 import pytest
@@ -161,34 +161,37 @@ class Run:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return its events of a name so far."""
-        path = self.path / "events.jsonl"
-        events = read_lines(path) if path.exists() else []
-        return [event for event in events if event["event"] == name]
+        return [event for event in self.metrics("events.jsonl") if event["event"] == name]
 
     def version(self) -> int:
         """Return the version of its newest checkpoint (0: there is none)."""
         return max((about["version"] for about in complete(self.path)), default=0)
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of its metrics until now."""
-        path = self.path / "metrics.jsonl"
+    def metrics(self, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+        """Return the lines of its metrics until now, or of another of its files."""
+        path = self.path / file
         return read_lines(path) if path.exists() else []
 
     def plays_well(self, told: int = 0) -> bool:
-        """Say whether it plays well by its metrics after so many lines."""
-        return plays_well(self.metrics()[told:])
+        """Say whether the mean of its newest scores is good, by its metrics after so many lines.
+
+        One good score would be luck on the way up: of 50 games it has an error of 0.09.
+        """
+        newest = self.metrics()[told:][-LINES:]
+        return len(newest) == LINES and fmean(each.get("score") or 0.0 for each in newest) >= 0.9
 
     def look(self) -> None:
         """Note the processes that it has now."""
         with contextlib.suppress(psutil.NoSuchProcess):
             self.family |= set(psutil.Process(self.process.pid).children(recursive=True))
 
-    def wait(self, holds: Callable[[], bool]) -> None:
-        """Wait for something that it does; it must not end before."""
+    def wait(self, holds: Callable[[], bool] | None = None) -> None:
+        """Wait for something that it does, before which it must not end; or for its end."""
         until = time.monotonic() + LONG
-        while not holds():
+        while not (holds() if holds else self.process.poll() is not None):
             self.look()
-            if self.process.poll() is not None or time.monotonic() > until:
+            ended = holds is not None and self.process.poll() is not None
+            if ended or time.monotonic() > until:
                 self.process.kill()
                 pytest.fail(f"it never came; exit code {self.process.poll()}; it said: {self.log}")
             time.sleep(0.2)
@@ -233,13 +236,7 @@ class Run:
         The lines that tell every few seconds how the run goes are left out of stderr, and those
         of a slow start.
         """
-        until = time.monotonic() + LONG
-        while self.process.poll() is None:
-            self.look()
-            if time.monotonic() > until:
-                self.process.kill()
-                pytest.fail(f"it never ended; it said: {self.log}")
-            time.sleep(0.2)
+        self.wait()
         self.gone()
         told = self.log.splitlines(keepends=True)
         rest = (line for line in told if not (STATUS.match(line) or SLOW.match(line)))
@@ -257,21 +254,12 @@ class Run:
 
     def gone(self, agents: bool = True) -> None:
         """Wait until none of its processes is there any more (or none but Ray's own agents)."""
-        until = time.monotonic() + LONG
-        while left := [name for p in self.family if (name := running(p))]:
-            if not agents and all(name.endswith("Agent") for name in left):
-                return
-            assert time.monotonic() < until, left
-            time.sleep(0.2)
 
+        def left() -> list[str]:
+            names = filter(None, map(running, self.family))
+            return [name for name in names if agents or not name.endswith("Agent")]
 
-def plays_well(metrics: Sequence[dict[str, Any]]) -> bool:
-    """Say whether the mean of the newest scores is good.
-
-    One good score would be luck on the way up: of 50 games it has an error of 0.09.
-    """
-    newest = metrics[-LINES:]
-    return len(newest) == LINES and fmean(each.get("score") or 0.0 for each in newest) >= 0.9
+        wait_while(left)
 
 
 def running(process: psutil.Process) -> str:
@@ -343,10 +331,16 @@ def nothing_left() -> Iterator[dict[str, str]]:
     # The path is short, as there will be sockets below it.
     with tempfile.TemporaryDirectory(prefix="g", dir="/tmp", ignore_cleanup_errors=True) as folder:
         yield {"RAY_TMPDIR": folder}
-        until, left = time.monotonic() + LONG, set(os.listdir("/dev/shm")) - shared
-        while (left := left & set(os.listdir("/dev/shm"))) or os.listdir(folder):
-            assert time.monotonic() < until, (left, os.listdir(folder))
-            time.sleep(0.2)
+        left = set(os.listdir("/dev/shm")) - shared
+        wait_while(lambda: [*left.intersection(os.listdir("/dev/shm")), *os.listdir(folder)])
+
+
+def wait_while(left: Callable[[], object]) -> None:
+    """Wait until nothing is left; a failure tells what is."""
+    until = time.monotonic() + LONG
+    while what := left():
+        assert time.monotonic() < until, what
+        time.sleep(0.2)
 
 
 class Head(NamedTuple):
@@ -370,17 +364,23 @@ class Head(NamedTuple):
         return not self.actors()
 
 
+def ray_start(
+    words: str, env: Mapping[str, str], said: int | TextIO = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Run ``ray start`` in the foreground; what it says goes into a file, or nowhere."""
+    usual = "start --block --object-store-memory 100000000 --disable-usage-stats"
+    return subprocess.Popen(
+        [sys.executable, "-m", "ray.scripts.scripts", *usual.split(), *words.split()],
+        env=variables() | dict(env),
+        stdout=said,
+        stderr=subprocess.STDOUT,
+    )
+
+
 @contextlib.contextmanager
 def node(of: Head, name: str, cpus: int) -> Iterator[None]:
     """Add a host of a name to a cluster, on this machine, and end it."""
-    words = f"--address {of.address} --block --node-name {name} --num-cpus {cpus}"
-    words += " --object-store-memory 100000000 --disable-usage-stats"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ray.scripts.scripts", "start", *words.split()],
-        env=variables() | of.env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = ray_start(f"--address {of.address} --node-name {name} --num-cpus {cpus}", of.env)
     try:
         yield
     finally:
@@ -403,15 +403,8 @@ def start_head(
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port", str(port)]
     with said.open("w") as file:
-        process = subprocess.Popen(
-            [*command, *words.split()],
-            env=variables() | dict(env),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-    return port, process
+        return port, ray_start(f"--head --port {port} {words}", env, file)
 
 
 @contextlib.contextmanager
@@ -422,8 +415,7 @@ def head(cpus: int, env: Mapping[str, str] | None = None, more: str = "") -> Ite
     token.write_text(secrets.token_hex(32))
     token.chmod(0o600)
     secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    words = f"--block --num-cpus {cpus} --object-store-memory 100000000"
-    words += f" --temp-dir {folder} --include-dashboard false --disable-usage-stats {more}"
+    words = f"--num-cpus {cpus} --temp-dir {folder} --include-dashboard false {more}"
     given = (words, secret | dict(env or {}), said)
     port, process = start_head(*given)
     try:
