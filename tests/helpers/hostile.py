@@ -28,8 +28,6 @@ from colobus.evaluation.start_states import StartStates, read_starts, write_star
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
 from colobus.nets.config import NetworkSettings
-from colobus.nets.network import InputStatistics
-from colobus.ops.flat import FlatParameters
 from colobus.ops.optimizers import Optimizer
 from colobus.report.ledger import Suite, read_ledger, summarize
 from colobus.report.plots import line_of
@@ -38,7 +36,8 @@ from colobus.runs.config import Config, identity, read_config, write_config
 from colobus.runs.curves import read_metrics
 from colobus.runs.read import RunFolder
 from colobus.runtime.system import version_of
-from colobus.training.start import Start, begin_again, make_network
+from colobus.training.start import begin_again
+from helpers.players import make_checkpoint
 
 GONE = object()
 """Stands for a value that is missing."""
@@ -70,13 +69,17 @@ VALUES: dict[str, Any] = {
 }
 
 
+Spoil = Callable[[Path], object]
+"""Spoils something in a folder, or a file."""
+
+
 class Kind(NamedTuple):
     """One way to spoil one place of one file."""
 
     file: str
     place: str  # field or position; "" is the file as a whole
     how: str
-    spoil: Callable[[Path], None]  # takes the folder
+    spoil: Spoil  # takes the folder
     names: str = ""  # what a refusal has to name
 
     def __str__(self) -> str:
@@ -98,25 +101,15 @@ def make_run(folder: Path, run: str = "ours") -> Config:
     about = {"run": run, "precision": "float32", "colobus": version_of("colobus")}
     config = Config("catch", experiment(), 3, about)
     write_config(folder, config)
-    statistics = InputStatistics(
-        np.full((10, 5), 9.0, dtype=np.float32), np.full((10, 5), 40.0, dtype=np.float32)
-    )
-    start = Start(statistics, 3, "float32")
-    flat = FlatParameters(make_network(config.experiment, start))
-    named = flat.layout.named(flat.values)
-    tensors = {f"parameter/{k}": t for k, t in named.items()}
-    state = Optimizer(flat.values.clone(), config.experiment.optimizer).state()
-    for name, tensor in state.items():
-        if tensor.dim():
-            parts = flat.layout.named(tensor)
-            tensors |= {f"optimizer/{name}/{k}": t for k, t in parts.items()}
-        else:
-            tensors[f"optimizer/{name}"] = tensor
-    tensors |= {f"aux/{k}": t for k, t in config.experiment.algorithm.start().items()}
-    tensors |= {f"input/{k}": torch.from_numpy(v) for k, v in statistics._asdict().items()}
+    made = make_checkpoint(config.experiment, 3)
+    tensors = made.tensors | {f"aux/{k}": t for k, t in config.experiment.algorithm.start().items()}
+    for name, values in made.group("parameter").items():
+        for kind, state in Optimizer(values, config.experiment.optimizer).state().items():
+            tensors[f"optimizer/{kind}/{name}" if state.dim() else f"optimizer/{kind}"] = state
+    count = sum(values.numel() for values in made.group("parameter").values())
     for number in (7, 9):
         scores = {"score": 0.5, "best": None, "best_game": 1.0, "recent_scores": [0.0, 1.0]}
-        counters = {"games": 2, "seconds": 1.5, **scores, "parameters": flat.layout.count}
+        counters = {"games": 2, "seconds": 1.5, **scores, "parameters": count}
         write_checkpoint(
             folder / "checkpoints",
             Checkpoint(Version(0, number), 100 * number, tensors, counters, identity(config)),
@@ -126,7 +119,7 @@ def make_run(folder: Path, run: str = "ours") -> Config:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     (folder / "eval").mkdir()
     marks = {"protocol": "noop", "mean": 1.0, "episodes": 5, "steps": 100, "standard_error": 0.1}
-    (folder / "eval" / "100-noop.json").write_text(json.dumps(marks | {"interrupted": False}))
+    (folder / EVALUATION).write_text(json.dumps(marks | {"interrupted": False}))
     return config
 
 
@@ -168,8 +161,8 @@ def json_kinds(
 ) -> Iterator[Kind]:
     """Yield all changes of one value of an object, of which ``text`` makes the file's text."""
 
-    def writes(changed: dict[str, Any]) -> Callable[[Path], None]:
-        return lambda folder: void((folder / file).write_text(text(changed)))
+    def writes(changed: dict[str, Any]) -> Spoil:
+        return lambda folder: (folder / file).write_text(text(changed))
 
     for path in paths_of(data):
         place = ".".join(path)
@@ -178,14 +171,10 @@ def json_kinds(
         yield Kind(file, place, "renamed" + note, writes(with_name(data, path)), path[-1])
 
 
-def void(_: object) -> None:
-    """Return nothing."""
-
-
 # whole files
 
 
-def _replace(make: Callable[[Path], None]) -> Callable[[Path], None]:
+def _replace(make: Spoil) -> Spoil:
     def replaced(path: Path) -> None:
         path.unlink()
         make(path)
@@ -198,7 +187,7 @@ def _sparse(path: Path) -> None:
         file.truncate(1 << 42)
 
 
-def _cut(share: float) -> Callable[[Path], None]:
+def _cut(share: float) -> Spoil:
     def cut(path: Path) -> None:
         data = path.read_bytes()
         path.write_bytes(data[: int(len(data) * share)])
@@ -206,7 +195,7 @@ def _cut(share: float) -> Callable[[Path], None]:
     return cut
 
 
-def _flip(share: float) -> Callable[[Path], None]:
+def _flip(share: float) -> Spoil:
     def flip(path: Path) -> None:
         data = bytearray(path.read_bytes())
         data[int((len(data) - 1) * share)] ^= 0x41
@@ -215,44 +204,41 @@ def _flip(share: float) -> Callable[[Path], None]:
     return flip
 
 
-WHOLE: dict[str, Callable[[Path], None]] = {
+WHOLE: dict[str, Spoil] = {
     "deleted": Path.unlink,
     "a folder": _replace(Path.mkdir),
-    "a pipe": _replace(lambda path: os.mkfifo(path)),
+    "a pipe": _replace(os.mkfifo),
     "a link to itself": _replace(lambda path: path.symlink_to(path.name)),
     "a link to nothing": _replace(lambda path: path.symlink_to("nowhere")),
     "an endless device": _replace(lambda path: path.symlink_to("/dev/zero")),
-    "empty": lambda path: void(path.write_bytes(b"")),
-    "zeros": lambda path: void(path.write_bytes(bytes(4096))),
+    "empty": lambda path: path.write_bytes(b""),
+    "zeros": lambda path: path.write_bytes(bytes(4096)),
     "four terabytes": _sparse,
-    "noise": lambda path: void(path.write_bytes(np.random.default_rng(1).bytes(3000))),
-    "UTF-16": lambda path: void(path.write_bytes("{}".encode("utf-16"))),
-    "a list": lambda path: void(path.write_text("[1, 2]")),
-    "a number": lambda path: void(path.write_text("1")),
-    "null": lambda path: void(path.write_text("null")),
-    "an empty object": lambda path: void(path.write_text("{}")),
-    "nested 100,000 deep": lambda path: void(path.write_text("[" * 10**5)),
-    "nested in objects": lambda path: void(path.write_text('{"a":' * 5000 + "1" + "}" * 5000)),
+    "noise": lambda path: path.write_bytes(np.random.default_rng(1).bytes(3000)),
+    "UTF-16": lambda path: path.write_bytes("{}".encode("utf-16")),
+    "a list": lambda path: path.write_text("[1, 2]"),
+    "a number": lambda path: path.write_text("1"),
+    "null": lambda path: path.write_text("null"),
+    "an empty object": lambda path: path.write_text("{}"),
+    "nested 100,000 deep": lambda path: path.write_text("[" * 10**5),
+    "nested in objects": lambda path: path.write_text('{"a":' * 5000 + "1" + "}" * 5000),
     **{f"cut at {share:.0%}": _cut(share) for share in (0.001, 0.1, 0.5, 0.9, 0.999)},
     **{f"a bit wrong at {share:.0%}": _flip(share) for share in (0.0, 0.05, 0.3, 0.6, 0.95, 1.0)},
-    "with more at its end": lambda path: void(path.write_bytes(path.read_bytes() + b"more")),
-    "twice": lambda path: void(path.write_bytes(path.read_bytes() * 2)),
+    "with more at its end": lambda path: path.write_bytes(path.read_bytes() + b"more"),
+    "twice": lambda path: path.write_bytes(path.read_bytes() * 2),
 }
-
-
-def _spoil(file: str, spoil: Callable[[Path], None], folder: Path) -> None:
-    spoil(folder / file)
 
 
 def whole_kinds(file: str) -> Iterator[Kind]:
     """Yield what can be wrong with a file as a whole."""
     for how, spoil in WHOLE.items():
-        yield Kind(file, "", how, partial(_spoil, file, spoil))
+        yield Kind(file, "", how, lambda folder, spoil=spoil: spoil(folder / file))
 
 
 # checkpoints
 
 NEWEST = "checkpoints/00000009"
+Change = Callable[[torch.Tensor], torch.Tensor | None]
 
 
 def signed(about: dict[str, Any]) -> str:
@@ -260,11 +246,12 @@ def signed(about: dict[str, Any]) -> str:
     return json.dumps(about | {"checksum": checksum_of(about)} if "checksum" in about else about)
 
 
-def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
-    """Change tensors of the newest checkpoint and make all checksums right."""
-    path = folder / f"{NEWEST}.safetensors"
-    tensors = load(path.read_bytes())
-    change(tensors)
+def rewrite(folder: Path, name: str, change: Change, end: str = "") -> None:
+    """Change a tensor of the newest checkpoint, or its name, and make all checksums right."""
+    tensors = load((folder / f"{NEWEST}.safetensors").read_bytes())
+    value = change(tensors.pop(name))
+    if value is not None:
+        tensors[name + end] = value.contiguous()
     reseal(folder, save(tensors))
 
 
@@ -276,11 +263,11 @@ def reseal(folder: Path, data: bytes) -> None:
     (folder / f"{NEWEST}.json").write_text(signed(about))
 
 
-def _value(number: float) -> Callable[[torch.Tensor], torch.Tensor]:
+def _value(number: float) -> Change:
     return lambda tensor: torch.full_like(tensor, number) if tensor.is_floating_point() else tensor
 
 
-TENSORS: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
+TENSORS: dict[str, Change] = {
     "missing": lambda _: None,
     "empty": lambda tensor: tensor.new_zeros((0, *tensor.shape[1:]) if tensor.dim() else (0,)),
     "of one number": lambda tensor: tensor.new_zeros(()) if tensor.dim() else tensor.new_zeros(1),
@@ -294,23 +281,14 @@ TENSORS: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
 }
 
 
-def _rename(name: str, tensors: dict[str, torch.Tensor]) -> None:
-    tensors[f"{name}x"] = tensors.pop(name)
-
-
 def tensor_kinds(tensors: dict[str, torch.Tensor]) -> Iterator[Kind]:
     """Yield all changes of one tensor, with right checksums."""
     file = f"{NEWEST}.safetensors"
     for name in tensors:
         for how, change in TENSORS.items():
-
-            def put(found: dict[str, torch.Tensor], name: str = name, change: Any = change) -> None:
-                value = change(found.pop(name))
-                if value is not None:
-                    found[name] = value.contiguous()
-
-            yield Kind(file, name, how, partial(rewrite, change=put))
-        yield Kind(file, name, "renamed", partial(rewrite, change=partial(_rename, name)))
+            yield Kind(file, name, how, partial(rewrite, name=name, change=change))
+        again = partial(rewrite, name=name, change=torch.clone, end="x")
+        yield Kind(file, name, "renamed", again)
 
 
 def header(entries: Any, size: int = 8) -> bytes:
@@ -360,7 +338,7 @@ def checkpoint_kinds(folder: Path) -> Iterator[Kind]:
 def swapped_kinds() -> Iterator[Kind]:
     """Yield files that are good, but another run's or another checkpoint's."""
 
-    def other(**changes: Any) -> Callable[[Path], None]:
+    def other(**changes: Any) -> Spoil:
         """Take the newest checkpoint of another run; with changes it says that it is of ours."""
 
         def swap(folder: Path) -> None:
@@ -385,7 +363,7 @@ def swapped_kinds() -> Iterator[Kind]:
     yield Kind("checkpoints", "", "of another game", other(games=pong))
     yield Kind("checkpoints", "", "of another network", other(network=wider))
 
-    def exchange(suffix: str) -> Callable[[Path], None]:
+    def exchange(suffix: str) -> Spoil:
         def swap(folder: Path) -> None:
             one, two = (folder / "checkpoints" / f"0000000{n}{suffix}" for n in (7, 9))
             held = one.read_bytes()
@@ -397,7 +375,7 @@ def swapped_kinds() -> Iterator[Kind]:
     for suffix in (".json", ".safetensors"):
         yield Kind("checkpoints", suffix, "exchanged with each other", exchange(suffix))
 
-    def config_of(change: Callable[[Config], Config]) -> Callable[[Path], None]:
+    def config_of(change: Callable[[Config], Config]) -> Spoil:
         return lambda folder: write_config(folder, change(read_config(folder)))
 
     def plays(name: str) -> Callable[[Config], Config]:
@@ -412,7 +390,7 @@ def swapped_kinds() -> Iterator[Kind]:
 
 # start states, ledgers, metrics
 
-LEDGER, STARTS = "suite.jsonl", "pong.starts"
+LEDGER, STARTS, EVALUATION = "suite.jsonl", "pong.starts", "eval/100-noop.json"
 
 
 def make_suite(folder: Path) -> Suite:
@@ -420,42 +398,35 @@ def make_suite(folder: Path) -> Suite:
     return Suite(folder, ("catch",), 2, base, "catch", "training", 2)
 
 
-def entry_of(suite: Suite, seed: int) -> LedgerLine:
-    return LedgerLine(
-        game="catch", seed=seed, settings=suite.settings, preset="catch", protocol="training",
-        episodes=2, score=0.5, standard_error=0.1, human_normalised=None, steps=100, frames=400,
-        seconds=1.0, passed={"random": 0.5}, run=f"runs/catch-{seed}",
-    )  # fmt: skip
-
-
 def make_ledger(folder: Path) -> None:
-    suite = make_suite(folder)
-    lines = [json.dumps(asdict(entry_of(suite, seed))) + "\n" for seed in (1, 2)]
-    (folder / LEDGER).write_text("".join(lines))
+    settings = make_suite(folder).settings
+    lines = [
+        LedgerLine(
+            game="catch", seed=seed, settings=settings, preset="catch", protocol="training",
+            episodes=2, score=0.5, standard_error=0.1, human_normalised=None, steps=100, frames=400,
+            seconds=1.0, passed={"random": 0.5}, run=f"runs/catch-{seed}",
+        )
+        for seed in (1, 2)
+    ]  # fmt: skip
+    (folder / LEDGER).write_text("".join(json.dumps(asdict(line)) + "\n" for line in lines))
 
 
-def ledger_kinds(folder: Path) -> Iterator[Kind]:
-    """Yield what can be wrong with a suite's ledger."""
-    first, second = (folder / LEDGER).read_text().splitlines()
-    yield from json_kinds(LEDGER, json.loads(first), lambda one: f"{json.dumps(one)}\n{second}\n")
-    yield from whole_kinds(LEDGER)
-
-
-def metrics_kinds(folder: Path) -> Iterator[Kind]:
-    """Yield what can be wrong with a run's metrics and evaluations."""
+def lines_kinds(folder: Path) -> Iterator[Kind]:
+    """Yield what can be wrong with a suite's ledger, and a run's metrics and evaluations."""
+    one, two = (folder / LEDGER).read_text().splitlines()
+    yield from json_kinds(LEDGER, json.loads(one), lambda bad: f"{json.dumps(bad)}\n{two}\n")
     file = "metrics.jsonl"
     first, second = (folder / file).read_text().splitlines()
-    yield from json_kinds(file, json.loads(second), lambda one: f"{first}\n{json.dumps(one)}\n")
-    yield from whole_kinds(file)
-    file = "eval/100-noop.json"
-    yield from json_kinds(file, json.loads((folder / file).read_text()))
-    yield from whole_kinds(file)
+    yield from json_kinds(file, json.loads(second), lambda bad: f"{first}\n{json.dumps(bad)}\n")
+    yield from json_kinds(EVALUATION, json.loads((folder / EVALUATION).read_text()))
+    for file in (LEDGER, "metrics.jsonl", EVALUATION):
+        yield from whole_kinds(file)
 
 
 def starts_kinds(starts: StartStates) -> Iterator[Kind]:
     """Yield what can be wrong with a file of start states, its checksum being right."""
 
-    def writes(changed: StartStates) -> Callable[[Path], None]:
+    def writes(changed: StartStates) -> Spoil:
         def write(folder: Path) -> None:
             (folder / STARTS).unlink()
             write_starts(folder / STARTS, changed)
@@ -507,59 +478,54 @@ def read_run(folder: Path) -> str:
     return "; ".join(line for line in lines if "using the one before" in line)
 
 
-def read_all_metrics(folder: Path) -> str:
-    rows = read_metrics(folder)
-    assert all(isinstance(row["steps"], int) for row in rows)
+def read_all_metrics(folder: Path) -> None:
+    assert all(isinstance(row["steps"], int) for row in read_metrics(folder))
     run = RunFolder(folder, "run")
     run.refresh()
     assert all(abs(one.mean) < 1e30 for one in run.evaluations)
     line_of(run, "minutes", "score")
-    return "" if len(rows) == 2 else "a line is left out"
 
 
-def read_suite(folder: Path) -> str:
-    suite = make_suite(folder)
-    entries = read_ledger(suite)
-    summarize(suite, entries)
-    return "" if len(entries) == 2 else "a line is left out"
-
-
-def read_of(file: str, starts: StartStates | None) -> Callable[[Path], str]:
-    """Return what reads a file of a folder."""
+def read_of(file: str, folder: Path) -> str:
+    """Read a file of a folder, and what is read with it; return the lines that are logged."""
     if file == LEDGER:
-        return read_suite
-    if file == STARTS:
-        assert starts is not None
-        settings = PRESETS["pong"].games
-        return lambda folder: str(read_starts(folder / STARTS, settings).count)[:0]
-    return read_all_metrics if file.startswith(("metrics", "eval")) else read_run
+        suite = make_suite(folder)
+        summarize(suite, read_ledger(suite))
+    elif file == STARTS:
+        read_starts(folder / STARTS, PRESETS["pong"].games)
+    elif file.startswith(("metrics", "eval")):
+        read_all_metrics(folder)
+    else:
+        return read_run(folder)
+    return ""
 
 
-def outcome(kind: Kind, folder: Path, starts: StartStates | None = None) -> str:
-    """Spoil a file of a folder and read it; return what came of it.
+def outcome(kind: Kind, base: Path, folder: Path) -> str:
+    """Copy what is sound to a folder, spoil a file there, and read it; return what is said.
+
+    That is why it is refused, or a checkpoint passed over; "" if it is taken.
 
     Raises:
-        AssertionError: if a refusal is not one line with the file's name and the field, or
-            anything was changed.
+        AssertionError: if it is refused or passed over at great length, or anything was changed.
     """
+    shutil.copytree(base, folder)
     kind.spoil(folder)
     before = contents(folder)
     try:
-        said = read_of(kind.file, starts)(folder)
-        how = "passed over" if said else "accepted"
+        said = read_of(kind.file, folder)
     except (ColobusError, OSError) as error:  # `colobus.cli.main` makes one line of an OSError
-        said, how = str(error), "refused"
+        said = str(error)
     assert len(said) < 1500, said[:300]
     assert contents(folder) == before
-    return how
+    shutil.rmtree(folder)
+    return said
 
 
 def all_kinds(folder: Path, starts: StartStates | None) -> list[Kind]:
     """Return all kinds for what `make_run`, `make_ledger` and `make_starts` wrote."""
     config = json.loads((folder / "config.json").read_text())
-    found = [*json_kinds("config.json", config), *whole_kinds("config.json")]
-    for suffix in (".json", ".safetensors"):
-        found += whole_kinds(NEWEST + suffix)
-    found += [*checkpoint_kinds(folder), *swapped_kinds()]
-    found += [*ledger_kinds(folder), *metrics_kinds(folder)]
+    found = [*json_kinds("config.json", config)]
+    for file in ("config.json", f"{NEWEST}.json", f"{NEWEST}.safetensors"):
+        found += whole_kinds(file)
+    found += [*checkpoint_kinds(folder), *swapped_kinds(), *lines_kinds(folder)]
     return found + (list(starts_kinds(starts)) if starts else [])
