@@ -98,7 +98,7 @@ def test_nothing_that_is_named_is_imported(place: Path, settings: dict[str, Any]
     assert not (place / "ran").exists()
 
 
-def test_what_is_trusted_in_so_many_words_is_run(place: Path) -> None:
+def test_what_is_trusted_in_so_many_words_or_given_is_run(place: Path) -> None:
     folder = folder_of(place, games={"game": "beside:make"})
     assert command("show", folder, "--trust")[0] == 2  # what it makes is no environment
     assert (place / "ran").exists()
@@ -107,16 +107,13 @@ def test_what_is_trusted_in_so_many_words_is_run(place: Path) -> None:
     trust.EVERYTHING.clear()
     assert command("show", folder)[0] == 2
     assert not (place / "ran").exists()
+    with pytest.raises(ColobusError) as error:
+        colobus.load(folder, make_env=lambda: None)  # given, so it is not looked for
+    assert not isinstance(error.value, Untrusted)
+    assert not (place / "ran").exists()
     with pytest.raises(ColobusError):
         colobus.load(folder, trust=True)
     assert (place / "ran").exists()
-
-
-def test_a_function_that_is_given_is_not_looked_for(place: Path) -> None:
-    folder = folder_of(place, games={"game": "beside:make"})
-    with pytest.raises(ColobusError) as error:
-        colobus.load(folder, make_env=lambda: None)
-    assert not isinstance(error.value, Untrusted)
 
 
 def test_modules_of_own_trainings_are_remembered_by_their_place(
@@ -202,7 +199,6 @@ def test_code_in_the_folder_of_an_agent_is_not_run(place: Path, inside: tuple[st
 
 
 def test_a_tag_names_no_code(place: Path) -> None:
-    (place / "beside.py").write_text(CODE)
     run = colobus.train(
         "catch", place / "run", steps=500, tags="beside:make", tensorboard=False, progress=False
     )
