@@ -3,50 +3,45 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.lib.cluster import cost, speeds
+from helpers.made_runs import write_metrics
 
 
-def lines(points: list[tuple[float, int]]) -> list[dict[str, Any]]:
-    return [{"seconds": seconds, "steps": steps} for seconds, steps in points]
+def ran(begin: int, end: int, steps: int, speed: int = 100) -> list[dict[str, Any]]:
+    """Return metrics of each second, the first after so many steps."""
+    return [{"seconds": float(t), "steps": steps + speed * (t - begin)} for t in range(begin, end)]
 
 
-def test_the_speed_before_and_when_it_is_reached_again() -> None:
-    calm = [(float(t), 100 * t) for t in range(31)]  # 100 a second until the hit at 30
-    still = [(float(t), 3000) for t in range(31, 37)]
-    slow = [(float(t), 3000 + 50 * (t - 36)) for t in range(37, 41)]
-    again = [(float(t), 3200 + 95 * (t - 40)) for t in range(41, 60)]
-    before, after = speeds(lines(calm + still + slow + again), 30.0, float("inf"))
-    assert before == 100.0
-    assert after == 10.0  # from second 40 on: 95 a second, which is at least 90 %
-    assert speeds(lines(calm + still + slow), 30.0, float("inf")) == (100.0, None)
-    assert speeds(lines(calm + still + slow + again), 30.0, 42.0) == (100.0, None)  # hit once more
+CALM = ran(0, 31, 0)  # until the hit at 30
+SLOW = [*ran(31, 37, 3000, 0), *ran(37, 41, 3050, 50)]
+AGAIN = ran(41, 60, 3295, 95)
 
 
-def test_a_gap_in_the_metrics_is_not_the_end_of_the_run() -> None:
-    calm = [(float(t), 100 * t) for t in range(31)]
-    again = [(float(t), 3030 + 100 * (t - 37)) for t in range(37, 60)]
-    assert speeds(lines([*calm, (30.3, 3030), *again]), 30.0, float("inf")) == (100.0, 7.0)
-
-
-def test_steps_that_fall_back_to_a_checkpoint_are_no_speed() -> None:
-    calm = [(float(t), 100 * t) for t in range(31)]
-    restored = [
-        (34.0, 3000),
-        (35.0, 1000),
-        *((float(t), 1000 + 100 * (t - 35)) for t in range(36, 50)),
-    ]
-    assert speeds(lines(calm + restored), 30.0, float("inf")) == (100.0, 5.0)
+@pytest.mark.parametrize(
+    ("metrics", "end", "after"),
+    [
+        (SLOW + AGAIN, inf, 10.0),  # from second 40 on: 95 a second, which is at least 90 %
+        (SLOW, inf, None),
+        (SLOW + AGAIN, 42.0, None),  # hit once more
+        ([{"seconds": 30.3, "steps": 3030}, *ran(37, 60, 3030)], inf, 7.0),
+        ([{"seconds": 34.0, "steps": 3000}, *ran(35, 50, 1000)], inf, 5.0),
+    ],
+    ids=["slow, then fast", "slow", "hit again", "a gap", "steps fall back to a checkpoint"],
+)
+def test_the_speed_before_and_when_it_is_reached_again(
+    metrics: list[dict[str, Any]], end: float, after: float | None
+) -> None:
+    assert speeds(CALM + metrics, 30.0, end) == (100.0, after)
 
 
 @pytest.mark.parametrize("second_hit", [None, 38.0])
 def test_only_the_first_hit_counts(tmp_path: Path, second_hit: float | None) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
     events = [
         {"seconds": 30.0, "event": "hit", "what": "server-0"},
         {"seconds": 34.1, "event": "lost", "what": "server-0"},
@@ -58,10 +53,9 @@ def test_only_the_first_hit_counts(tmp_path: Path, second_hit: float | None) -> 
             {"seconds": second_hit, "event": "hit", "what": "server-1"},
             {"seconds": 50.0, "event": "back", "what": "server-1"},
         ]
-    points = [(float(t), 100 * t) for t in range(60)]
-    for name, made in (("events", events), ("metrics", lines(points))):
-        (run / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in made))
-    found = cost(run)
+    write_metrics(tmp_path, ran(0, 60, 0))
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
+    found = cost(tmp_path)
     assert found["seconds_to_detect"] == pytest.approx(4.1)
     assert found["seconds_to_be_back"] == 6.5
     assert found["speed_before"] == 100.0

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import cells, run
 from benchmarks.lib.ledger import NAME
-from helpers.launching import printed
+from helpers.launching import flags_of
 
 BENCHMARKS = Path(run.__file__).parent
 
@@ -21,36 +21,23 @@ OWN = {
 }
 
 
-@pytest.fixture(scope="module")
-def known() -> set[str]:
-    """Return the flags in the help of commands that train, for each family of presets."""
-    presets = ("pong", "dba3c-pong", "gorila-pong")
-    asked = [(command, name) for command in ("train", "bench", "suite") for name in presets]
-    texts = [printed(*words, "--help-all") for words in asked]
-    return {flag for text in texts for flag in re.findall(r"--[a-z][\w-]*", text)}
+def flags_in(text: str, before: str = "") -> set[str]:
+    return set(re.findall(rf"{before}(--[a-z][\w-]*)", text))
 
 
 @pytest.mark.slow
-def test_every_flag_that_is_given_exists(known: set[str]) -> None:
+def test_every_flag_that_is_given_exists_and_old_names_are_on_the_page_of_results() -> None:
+    known = flags_of("train") | flags_of("bench") | flags_of("suite")
     files = [BENCHMARKS / "cells.py", *(BENCHMARKS / "lib").glob("*.py")]
     files.append(BENCHMARKS / "peers" / "matches.py")
-    wrong = {
-        f"{file.name}: {flag}"
-        for file in files
-        for flag in re.findall(r'"(--[a-z][\w-]*)', file.read_text(encoding="utf-8"))
-        if flag not in known | OWN
-    }
-    measured = " ".join(plan.asked["words"] for plan in cells.on_gpu())
-    wrong |= set(re.findall(r"--[a-z][\w-]*", measured)) - known
-    assert wrong == set()
+    given = {file.name: flags_in(file.read_text(encoding="utf-8"), '"') for file in files}
+    assert {name: wrong for name, flags in given.items() if (wrong := flags - known - OWN)} == {}
+    assert flags_in(" ".join(plan.asked["words"] for plan in cells.on_gpu())) <= known
 
-
-@pytest.mark.slow
-def test_old_names_of_flags_are_on_the_page_of_results(known: set[str]) -> None:
     docs = BENCHMARKS.parent / "docs"
     told = " ".join((docs / "results.md").read_text(encoding="utf-8").split())
     tables = "".join(file.read_text(encoding="utf-8") for file in (docs / "results").glob("*.md"))
     commands = re.findall(rf"`({NAME} [^`]+)`", re.sub(r"\s+", " ", tables))
-    used = {flag for line in commands for flag in re.findall(r"--[a-z][\w-]*", line)}
     assert len(commands) > 100
-    assert {flag for flag in used - known if f"`{flag}` is " not in told} == set()
+    old = flags_in(" ".join(commands)) - known
+    assert {flag for flag in old if f"`{flag}` is " not in told} == set()

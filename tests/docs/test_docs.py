@@ -35,7 +35,7 @@ from colobus.experiment.settings import Experiment, groups_of
 from colobus.experiment.settings import flag as flag_of
 from colobus.runs import folder
 from colobus.runs.curves import read_metrics
-from helpers.launching import printed
+from helpers.launching import flags_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "colobus"
@@ -191,20 +191,6 @@ def commands() -> list[tuple[str, str]]:
         lines = re.findall(r"^    (colobus .*)$", text_of(script), re.MULTILINE)
         found += [(script.name, line) for line in lines]
     return sorted(set(found))
-
-
-ONE_OF_EACH = ("pong", "dba3c-pong", "gorila-pong", "iqn-pong", "pqn-pong")
-"""A preset of each algorithm: their settings are flags, too."""
-
-
-@cache
-def flags_of(command: str) -> frozenset[str]:
-    """Return the flags in a command's help."""
-    runs = command in ("eval", "record", "follow", "play", "export")
-    flags: set[str] = set()
-    for subject in ("runs/pong-1",) if runs else ONE_OF_EACH:
-        flags |= set(re.findall(r"--[a-z][\w-]*", printed(command, subject, "--help-all")))
-    return frozenset(flags)
 
 
 @pytest.mark.slow

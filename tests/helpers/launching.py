@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,20 @@ def printed(*args: object) -> str:
     code, out, err = colobus(*args)
     assert code == 0, err
     return out
+
+
+ONE_OF_EACH = ("pong", "dba3c-pong", "gorila-pong", "iqn-pong", "pqn-pong")
+"""A preset of each algorithm: their settings are flags, too."""
+
+
+@cache
+def flags_of(command: str) -> frozenset[str]:
+    """Return the flags in a command's help."""
+    runs = command in ("eval", "record", "follow", "play", "export")
+    flags: set[str] = set()
+    for subject in ("runs/pong-1",) if runs else ONE_OF_EACH:
+        flags |= set(re.findall(r"--[a-z][\w-]*", printed(command, subject, "--help-all")))
+    return frozenset(flags)
 
 
 def told(*args: object) -> Any:
