@@ -9,7 +9,7 @@ import re
 import shlex
 import tomllib
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -70,11 +70,12 @@ def found_in(name: str, pattern: str) -> list[Any]:
 
 
 def named_in(page: Path) -> list[tuple[str, str]]:
-    """Return the (name, file) pairs of a page, in order."""
+    """Return the (name, file) pairs of a page, in order; each is defined there."""
     pairs = []
     for names, file, link in NAMED.findall(text_of(page)):
         assert link == source_of(file, ".."), f"{page.name}: [{file}] links to {link}"
         pairs += [(name, file) for name in re.findall(r"`([\w.]+)`", names)]
+    assert [f"{name} in {file}" for name, file in pairs if name not in defined(file)] == []
     return pairs
 
 
@@ -109,7 +110,6 @@ def test_every_name_on_the_way_of_a_frame_is_where_the_page_says() -> None:
     """No name stands there without its place."""
     page = ROOT / "docs" / "one-frame.md"
     pairs = named_in(page)
-    assert [f"{name} in {file}" for name, file in pairs if name not in defined(file)] == []
     placed, arguments = {name for name, _ in pairs}, {"length"}
     assert len(placed) >= 30
     words = set(re.findall(r"(?<!\[)`([A-Za-z_][\w.]*)`", text_of(page)))
@@ -136,30 +136,19 @@ def test_the_tree_has_every_package() -> None:
     assert sorted(tree) == sorted(packages - {"."})
 
 
-def test_every_relative_link_leads_to_a_file() -> None:
-    links = {
-        (page, link)
-        for page in PAGES
-        for link in re.findall(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", text_of(page))
-        if not re.match(r"[a-z]+:", link)
-    }
-    broken = [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()]
-    assert broken == []
-
-
 def headings(page: Path) -> set[str]:
     """Return the names by which links reach a page's headings."""
     titles = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_every_link_to_a_heading_leads_to_one() -> None:
-    broken = [
-        f"{page.name}: {link}#{name}"
-        for page in PAGES
-        for link, name in re.findall(r"\]\(([\w./-]*)#([^)\s]+)\)", text_of(page))
-        if name not in headings(page.parent / link if link else page)
-    ]
+def test_every_link_leads_to_a_file_and_its_heading() -> None:
+    broken = []
+    for page in PAGES:
+        for link, name in re.findall(r"\]\((?![a-z]+:)([^)\s#]*)#?([^)\s]*)\)", text_of(page)):
+            there = page.parent / link if link else page
+            if not there.exists() or (name and name not in headings(there)):
+                broken.append(f"{page.name}: {link}#{name}")
     assert broken == []
 
 
@@ -402,21 +391,17 @@ def test_a3c_in_pong_is_one_worker_of_dba3c() -> None:
     assert preset("a3c-pong")[0] == dataclasses.replace(two, shape=shape)
 
 
-PAGES_OF_ROWS = [("dba3c.md", "D", 45, 40), ("gorila.md", "G", 20, 20), ("appo.md", "R", 24, 20)]
-"""Page, letter and number of its rows, and of tests named on it at least."""
-
-
-def rows_of(page: str, letter: str) -> list[tuple[str, str]]:
-    """Return (row id, rest of the row) of the feature table."""
-    return found_in(page, rf"^\| ({letter}\d\d) \|(.*)\|$")
-
-
-@pytest.mark.parametrize(("page", "letter", "count", "_tests"), PAGES_OF_ROWS)
-def test_every_row_is_there_once_with_its_test(
-    page: str, letter: str, count: int, _tests: int
+@pytest.mark.parametrize(
+    ("page", "letter", "count", "least"),
+    [("dba3c.md", "D", 45, 40), ("gorila.md", "G", 20, 20), ("appo.md", "R", 24, 20)],
+)
+def test_every_row_is_there_once_and_what_it_names_exists(
+    page: str, letter: str, count: int, least: int
 ) -> None:
-    rows = rows_of(page, letter)
+    """The page's rows, by letter and number; it names so many tests at least."""
+    rows = found_in(page, rf"^\| ({letter}\d\d) \|(.*)\|$")
     assert [row for row, _ in rows] == [f"{letter}{n:02}" for n in range(1, count + 1)]
+    links: set[str] = set()
     for row, rest in rows:
         cells = [cell.strip() for cell in rest.split("|")]
         assert len(cells) == 4, row
@@ -424,20 +409,9 @@ def test_every_row_is_there_once_with_its_test(
         refused = "refused" in cells[3].lower() or cells[3].startswith("Not yet")
         assert NAMED.search(cells[1]) or refused, row
         assert TEST.search(cells[2]) or refused, row
-
-
-@pytest.mark.parametrize(("name", "letter", "_count", "least"), PAGES_OF_ROWS)
-def test_every_name_and_test_on_the_page_exists(
-    name: str, letter: str, _count: int, least: int
-) -> None:
-    page = ROOT / "docs" / name
-    pairs = named_in(page)
-    assert [f"{name} in {file}" for name, file in pairs if name not in defined(file)] == []
-    links = {
-        name for _, rest in rows_of(name, letter) for name in re.findall(r"\[`([^`]+)`\]", rest)
-    }
-    assert links - {file for _, file in pairs} == set()  # no file without a name from it
-    tests = set(TEST.findall(text_of(page)))
+        links |= set(re.findall(r"\[`([^`]+)`\]", rest))
+    assert links <= {file for _, file in named_in(ROOT / "docs" / page)}  # none without a name
+    tests = set(TEST.findall(text_of(ROOT / "docs" / page)))
     assert len(tests) >= least
     missing = [
         f"{file}::{name}"
@@ -478,20 +452,16 @@ def test_every_file_that_a_run_may_have_is_listed() -> None:
 
 def test_the_table_of_protocols_is_that_of_the_code() -> None:
     rows = found_in("atari.md", r"^\| `(\w+)` \| (\d+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|")
-    assert [name for name, *_ in rows] == list(PROTOCOLS)
-    for name, episodes, sticky, noops, frames in rows:
-        protocol = PROTOCOLS[name]
-        assert int(episodes) == protocol.episodes
-        assert sticky.startswith("as in the run") == (protocol.sticky is None)
-        assert noops.startswith("as in the run") == (protocol.noop_max is None)
-        assert frames.startswith("as in the run") == (protocol.max_frames is None)
-        if protocol.sticky is not None:
-            assert float(sticky) == protocol.sticky
-        if protocol.max_frames is not None:
-            assert frames == f"{protocol.max_frames:,}"
-        if protocol.noop_max is not None:
-            most = max(protocol.noop_max - 1, 0)
-            assert noops == (f"up to {most}" if most else "none")
+    want = []
+    for name, protocol in PROTOCOLS.items():
+        most = (protocol.noop_max or 1) - 1
+        noops = f"up to {most}" if most else "none"
+        given = [(protocol.sticky, shown(protocol.sticky)), (protocol.noop_max, noops)]
+        given.append((protocol.max_frames, shown(protocol.max_frames)))
+        cells = ["as in the run" if value is None else words for value, words in given]
+        want.append((name, str(protocol.episodes), *cells))
+    own = r"(?<=^as in the run) \(.*"  # what it is in a run by default
+    assert [tuple(re.sub(own, "", cell) for cell in row) for row in rows] == want
 
 
 def test_the_table_of_published_scores_is_that_of_the_code() -> None:
@@ -539,44 +509,28 @@ LICENCES = {
 """How packages spell them in their metadata."""
 
 
-def project_data() -> dict[str, Any]:
-    """Return what pyproject.toml says."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+def names_in(groups: Iterable[Sequence[str]]) -> set[str]:
+    """Return the packages of groups of requirements."""
+    return {re.split(r"[<>=!~;\[ ]", one)[0] for group in groups for one in group}
 
 
-def names_of_packages(requirements: Sequence[str]) -> set[str]:
-    """Return the names in requirements."""
-    return {re.split(r"[<>=!~;\[ ]", one)[0] for one in requirements}
-
-
-def packages_apart() -> set[str]:
-    """Return the packages that make setup does not install, but other targets do."""
-    project = project_data()
-    groups = [group for name, group in project["dependency-groups"].items() if name != "dev"]
-    extras = project["project"]["optional-dependencies"]
-    groups += [extras[name] for name in ("cluster", "wandb", "trackio")]
-    return names_of_packages([one for group in groups for one in group])
-
-
-def wanted_packages() -> list[str]:
-    """Return the requirements of the package, of its extras and of development."""
-    project = project_data()
+def test_every_dependency_has_a_pin_and_a_row_with_its_licence() -> None:
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
     own, groups = project["project"], project["dependency-groups"]
-    more = [*own["optional-dependencies"].values(), *groups.values()]
-    return [*own["dependencies"], *(one for group in more for one in group)]
-
-
-def test_every_dependency_has_a_row_with_its_licence() -> None:
-    names = names_of_packages(wanted_packages())
+    extras = own["optional-dependencies"]
+    names = names_in([own["dependencies"], *extras.values(), *groups.values()])
+    pins = re.findall(r"^([^=\n]+)==", text_of(ROOT / "constraints.txt").lower(), re.MULTILINE)
+    assert {name.lower() for name in names} - set(pins) == set()
     pattern = r"^\| ([\w-]+) \| [^|]+ \| ([^|]+) \| [^|]+ \| [^|]+ \|$"
     rows = dict(found_in("dependencies.md", pattern))
-    apart = packages_apart()
     assert set(rows) - {"package"} == names
+    apart = [group for name, group in groups.items() if name != "dev"]  # not of make setup
+    apart += [extras[name] for name in ("cluster", "wandb", "trackio")]
     for name in sorted(names):
         try:
             about = metadata.metadata(name)
         except metadata.PackageNotFoundError:
-            assert name in apart, name
+            assert name in names_in(apart), name
             continue
         stated = " ".join(
             [
@@ -587,10 +541,3 @@ def test_every_dependency_has_a_row_with_its_licence() -> None:
         )
         for licence in rows[name].removesuffix(" and others").split(", "):
             assert any(word in stated for word in LICENCES[licence]), f"{name}: {rows[name]}"
-
-
-def test_every_dependency_is_pinned_for_the_set_up() -> None:
-    names = {name.lower() for name in names_of_packages(wanted_packages())}
-    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pinned = {line.split("==")[0].lower() for line in pins if "==" in line}
-    assert names - pinned == set()
