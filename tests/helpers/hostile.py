@@ -37,6 +37,7 @@ from colobus.runs.curves import read_metrics
 from colobus.runs.read import RunFolder
 from colobus.runtime.system import version_of
 from colobus.training.start import begin_again
+from helpers.made_runs import write_metrics
 from helpers.players import make_checkpoint
 
 GONE = object()
@@ -95,11 +96,11 @@ def experiment() -> Experiment:
     return replace(base, network=network, algorithm=APPO(minibatch=32))
 
 
-def make_run(folder: Path, run: str = "ours") -> Config:
-    """Write a run's folder: settings, two checkpoints, metrics, an evaluation."""
+def make_run(folder: Path, run: str = "ours", **changes: Any) -> None:
+    """Write a run's folder: settings, perhaps changed, two checkpoints, metrics, an evaluation."""
     folder.mkdir(parents=True)
     about = {"run": run, "precision": "float32", "colobus": version_of("colobus")}
-    config = Config("catch", experiment(), 3, about)
+    config = Config("catch", replace(experiment(), **changes), 3, about)
     write_config(folder, config)
     made = make_checkpoint(config.experiment, 3)
     tensors = made.tensors | {f"aux/{k}": t for k, t in config.experiment.algorithm.start().items()}
@@ -115,12 +116,10 @@ def make_run(folder: Path, run: str = "ours") -> Config:
             Checkpoint(Version(0, number), 100 * number, tensors, counters, identity(config)),
         )
     row = {"steps": 100, "seconds": 1.0, "version": 1, "games": 60, "score": 0.5, "best": None}
-    rows = [row, row | {"steps": 200, "seconds": 2.0}]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    write_metrics(folder, [row, row | {"steps": 200, "seconds": 2.0}])
     (folder / "eval").mkdir()
     marks = {"protocol": "noop", "mean": 1.0, "episodes": 5, "steps": 100, "standard_error": 0.1}
     (folder / EVALUATION).write_text(json.dumps(marks | {"interrupted": False}))
-    return config
 
 
 # places in JSON
@@ -338,28 +337,21 @@ def checkpoint_kinds(folder: Path) -> Iterator[Kind]:
 def swapped_kinds() -> Iterator[Kind]:
     """Yield files that are good, but another run's or another checkpoint's."""
 
-    def other(**changes: Any) -> Spoil:
-        """Take the newest checkpoint of another run; with changes it says that it is of ours."""
+    def other(run: str = "ours", **changes: Any) -> Spoil:
+        """Take the newest checkpoint of another run, which may say that it is of ours."""
 
         def swap(folder: Path) -> None:
             theirs = folder.parent / f"theirs-{folder.name}"
-            config = make_run(theirs, run="theirs")
+            make_run(theirs, run, **changes)
             for suffix in (".json", ".safetensors"):
                 shutil.copy(theirs / f"{NEWEST}{suffix}", folder / f"{NEWEST}{suffix}")
-            if changes:
-                ours = config._replace(
-                    experiment=replace(config.experiment, **changes),
-                    about=config.about | {"run": "ours"},
-                )
-                path = folder / f"{NEWEST}.json"
-                path.write_text(signed(json.loads(path.read_text()) | {"run": identity(ours)}))
             shutil.rmtree(theirs)
 
         return swap
 
     ours = experiment()
     pong, wider = replace(ours.games, game="pong"), replace(ours.network, width=9)
-    yield Kind("checkpoints", "", "of another run", other())
+    yield Kind("checkpoints", "", "of another run", other("theirs"))
     yield Kind("checkpoints", "", "of another game", other(games=pong))
     yield Kind("checkpoints", "", "of another network", other(network=wider))
 
@@ -375,17 +367,14 @@ def swapped_kinds() -> Iterator[Kind]:
     for suffix in (".json", ".safetensors"):
         yield Kind("checkpoints", suffix, "exchanged with each other", exchange(suffix))
 
-    def config_of(change: Callable[[Config], Config]) -> Spoil:
-        return lambda folder: write_config(folder, change(read_config(folder)))
-
-    def plays(name: str) -> Callable[[Config], Config]:
-        return lambda config: Config(name, PRESETS[name], 6, config.about)
+    def config_of(**changes: Any) -> Spoil:
+        return lambda folder: write_config(folder, read_config(folder)._replace(**changes))
 
     for name in ("pong", "dba3c-catch", "apex-pong", "dba3c-breakout-paper"):
-        yield Kind("config.json", "", f"of {name}", config_of(plays(name)))
+        changed = config_of(name=name, experiment=PRESETS[name], actions=6)
+        yield Kind("config.json", "", f"of {name}", changed)
     for actions in (1, 2, 4, 18):
-        change = partial(Config._replace, actions=actions)
-        yield Kind("config.json", "actions", f"of {actions}", config_of(change))
+        yield Kind("config.json", "actions", f"of {actions}", config_of(actions=actions))
 
 
 # start states, ledgers, metrics
