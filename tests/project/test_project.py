@@ -89,17 +89,14 @@ def test_every_extra_is_on_the_page_about_installing() -> None:
 @pytest.mark.processes
 def test_the_container_is_made_of_what_is_there() -> None:
     text = text_of("Containerfile").replace("\\\n", " ")
-    copied = [
-        word
-        for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.M)
-        for word in line.split()[:-1]
-    ]
-    assert {"pyproject.toml", "src", "constraints.txt"} <= set(copied)
+    lines = re.findall(r"^COPY (?!--from)(.*)$", text, re.M)
+    copied = {word for line in lines for word in line.split()[:-1]}
+    assert {"pyproject.toml", "src", "constraints.txt"} <= copied
     let_in = {line[1:] for line in text_of(".containerignore").splitlines() if line[:1] == "!"}
-    assert set(copied) == let_in
+    assert copied == let_in
     assert all((ROOT / name).exists() for name in copied)
     needed = {project()["readme"], *project()["license-files"]}
-    assert needed <= set(copied)  # the wheel cannot be built without them
+    assert needed <= copied  # the wheel cannot be built without them
     pythons = re.findall(r"^FROM \S*python:([\d.]+)", text, re.M)
     assert len(pythons) == 2
     assert all(version in SpecifierSet(project()["requires-python"]) for version in pythons)
@@ -132,14 +129,8 @@ def test_the_automatic_checks_are_targets_that_contributors_are_told() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_its_tests_fail_if_they_are_asked_for() -> None:
     words = [sys.executable, "-m", "pytest", "-m", "gpu", "-x", "tests/runtime/test_gpu.py"]
-    done = subprocess.run(
-        words,
-        cwd=ROOT,
-        env={**os.environ, "COLOBUS_TEST_GPU": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    asked = {**os.environ, "COLOBUS_TEST_GPU": "1"}
+    done = subprocess.run(words, cwd=ROOT, env=asked, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no CUDA device" in done.stdout
     recipe = (ROOT / "Makefile").read_text().partition("test-gpu: setup\n\t")[2].splitlines()[0]
@@ -195,16 +186,10 @@ def bytes_of(text: str) -> float:
     return float(text.removesuffix("Gi")) * 2**30
 
 
-def documents() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the volume and the job."""
-    volume, job = yaml.safe_load_all(text_of("deploy/rayjob.yaml"))
-    return volume, job
-
-
 def test_kuberay_takes_the_job_and_would_not_take_mistakes() -> None:
     """Of its schema there is, of pods, only what is usual."""
     schema = json.loads(text_of("tests/data/kuberay/rayjob-1.7.0.json"))["schema"]
-    _, job = documents()
+    _, job = yaml.safe_load_all(text_of("deploy/rayjob.yaml"))
     assert breaches(job, schema) == []
     cluster = job["spec"]["rayClusterSpec"]
     cluster["authOptions"]["mode"] = "tokens"
@@ -213,13 +198,13 @@ def test_kuberay_takes_the_job_and_would_not_take_mistakes() -> None:
     del cluster["workerGroupSpecs"][0]["groupName"]
     found = breaches(job, schema)
     assert len(found) == 5, found
-    for what in ("'tokens'", "'4' is no integer", "templates is unknown", "template is missing"):
+    wrong = ["'tokens'", "'4' is no integer", "templates is unknown", "template is missing"]
+    for what in (*wrong, "groupName is missing"):
         assert any(what in one for one in found)
-    assert any("groupName is missing" in one for one in found)
 
 
 def test_the_job_is_a_run_that_goes_on_and_has_room() -> None:
-    volume, job = documents()
+    volume, job = yaml.safe_load_all(text_of("deploy/rayjob.yaml"))
     cluster = job["spec"]["rayClusterSpec"]
     program, command, *words = job["spec"]["entrypoint"].split()
     assert (program, command) == ("colobus", "train")
