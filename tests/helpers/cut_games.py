@@ -39,9 +39,7 @@ class Counting(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(2)
     game = -1
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.game, self.t = self.game + 1 if seed is None else seed, 0
         return self._seen(), {}
 

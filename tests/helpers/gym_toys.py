@@ -24,9 +24,7 @@ class Walk(gymnasium.Env[Any, Any]):
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.steps, self.length = 0, int(self.np_random.integers(2, 9))
         return self._seen(), {}
@@ -65,9 +63,7 @@ class Shaped(gymnasium.Env[Any, Any]):
         self.observation_space = observations
         self.action_space = actions or spaces.Discrete(3)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         if seed is not None:
             self.observation_space.seed(seed)

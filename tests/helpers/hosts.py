@@ -307,38 +307,31 @@ class Namespaces:
         self.process.wait(timeout=120)
 
 
-class Hosts:
-    """Context manager of ``count`` hosts on one network, which see each other and nothing else.
+@contextmanager
+def Hosts(
+    count: int, cpus: float | None = None, link: str | None = None
+) -> Iterator[tuple[Host, ...]]:
+    """Give ``count`` hosts on one network, which see each other and nothing else.
 
     Args:
         count: hosts.
         cpus: of each (None: all of this machine); see `Host.limit`.
         link: of each (None: as fast as this machine).
     """
-
-    def __init__(self, count: int, cpus: float | None = None, link: str | None = None) -> None:
-        self._count, self._limits = count, (cpus, link)
-        drop_groups()
-        self._stack = ExitStack()
-
-    def __enter__(self) -> tuple[Host, ...]:
-        with ExitStack() as stack:
-            # Short, as the paths of Unix sockets end after 107 characters.
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="h", dir="/tmp")))
-            (folder / "t").mkdir()
-            lines = [f"{SUBNET}.{n + 1} h{n + 1}" for n in range(self._count)]
-            (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
-            switch = Namespaces(["--net"], SWITCH)
-            stack.callback(switch.close)
-            hosts = []
-            for n in range(self._count):
-                hosts.append(Host(n + 1, switch, folder, *self._limits))
-                stack.callback(hosts[-1].close)
-            self._stack = stack.pop_all()
-        return tuple(hosts)
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    drop_groups()
+    with ExitStack() as stack:
+        # Short, as the paths of Unix sockets end after 107 characters.
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="h", dir="/tmp")))
+        (folder / "t").mkdir()
+        lines = [f"{SUBNET}.{n + 1} h{n + 1}" for n in range(count)]
+        (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
+        switch = Namespaces(["--net"], SWITCH)
+        stack.callback(switch.close)
+        hosts = []
+        for n in range(count):
+            hosts.append(Host(n + 1, switch, folder, cpus, link))
+            stack.callback(hosts[-1].close)
+        yield tuple(hosts)
 
 
 @dataclass(frozen=True)

@@ -163,12 +163,8 @@ def spelt(source: Source) -> set[str]:
         for file, tree in source.trees.items()
         if not file.startswith("runs/")
         for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and _ends(node.value)
+        if isinstance(node, ast.Constant) and str(node.value).rpartition("/")[2] in FILES_OF_A_RUN
     }
-
-
-def _ends(text: object) -> bool:
-    return isinstance(text, str) and text.rpartition("/")[2] in FILES_OF_A_RUN
 
 
 EXCEPTED = {

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from colobus.core.types import Batch, Frames, Trajectory, Version
+from colobus.core.types import Batch, Frames, Trajectory
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.frame_ring import BufferShape
 from colobus.roles.replay.sampling import Prioritized, RateLimiter
+from conftest import random_trajectory
 
 STACK, SHAPE, LENGTH = 3, (2, 3), 4
 STEP_FIELDS = ("actions", "rewards", "terminated", "truncated", "log_probs")
@@ -76,23 +77,13 @@ class Player:
         for t in range(length):
             ages[:, t + 1] = np.where(over[:, t], 0, ages[:, t] + 1)
         self._frames, self._ages = frames[:, -STACK:], ages[:, -1]
-        trajectory = Trajectory(
-            actor=self.actor,
-            round=self.round,
-            version=Version(0, self.round),
-            frames=frames,
-            ages=ages,
-            actions=rng.integers(18, size=shape),
-            rewards=rng.normal(size=shape).astype(np.float32),
-            terminated=terminated,
-            truncated=truncated,
-            independent=np.ones(self.games, dtype=np.bool_),
-            mask=~truncated & (rng.random(shape) < 0.9),
-            log_probs=np.log(rng.uniform(0.1, 0.9, shape)).astype(np.float32),
-            state=np.zeros((self.games, 0), dtype=np.float32),
+        sent = random_trajectory(
+            rng, self.actor, self.round, self.games, length, STACK, SHAPE, 18, self.round
         )
+        sent = sent._replace(frames=frames, ages=ages, terminated=terminated, truncated=truncated)
+        sent = sent._replace(mask=~truncated & (rng.random(shape) < 0.9))
         self.round += 1
-        return trajectory
+        return sent
 
     def _numbers(self, low: int, shape: tuple[int, ...]) -> Frames:
         """Return bytes, or thirds of numbers that no byte holds."""

@@ -47,10 +47,14 @@ class Counted(Generic[T]):
     """What both graphs count."""
 
     made: ClassVar[list[Any]]
+    result: T
 
     def __init__(self) -> None:
         self.replays = 0
         self.made.append(self)
+
+    def replay(self) -> None:
+        self.replays += 1
 
 
 class Tape(Counted[T]):
@@ -69,7 +73,7 @@ class Tape(Counted[T]):
                 tensor.copy_(before)
 
     def replay(self) -> None:
-        self.replays += 1
+        super().replay()
         with torch.no_grad():
             for func, args, kwargs, before in self.operations:
                 now = func(*args, **kwargs)
@@ -87,18 +91,12 @@ class OnDevice(Counted[T]):
 
     def __init__(self, work: Callable[[], T]) -> None:
         super().__init__()
-        with Strict():
+        with Strict():  # type: ignore[no-untyped-call]  # torch stub
             self.result = work()
-
-    def replay(self) -> None:
-        self.replays += 1
 
 
 class Strict(TorchDispatchMode):
     """Raises AssertionError for what reads from the device, or mixes the CPU in."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch stub
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
