@@ -34,9 +34,7 @@ AGAIN = ran(41, 60, 3295, 95)
     ],
     ids=["slow, then fast", "slow", "hit again", "a gap", "steps fall back to a checkpoint"],
 )
-def test_the_speed_before_and_when_it_is_reached_again(
-    metrics: list[dict[str, Any]], end: float, after: float | None
-) -> None:
+def test_the_speed_before_and_after(metrics: Any, end: float, after: float | None) -> None:
     assert speeds(CALM + metrics, 30.0, end) == (100.0, after)
 
 

@@ -86,9 +86,8 @@ def test_what_a_run_cannot_have() -> None:
         check_faults(hit, workers)
 
 
-def test_a_straggler_sleeps_once_a_batch_and_learns_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_straggler_sleeps_once_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And learns the same."""
     experiment = distributed_catch(12, workers=3)
     oracle, slept = inline(experiment), list[float]()
     monkeypatch.setattr("benchmarks.lib.faults.time.sleep", slept.append)

@@ -41,9 +41,7 @@ def test_the_last_checkpoint_of_the_first_seconds(monkeypatch: pytest.MonkeyPatc
         within(5.0, metrics, list(steps))
 
 
-def test_an_early_checkpoint_is_evaluated_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_early_checkpoint_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train(words: list[str], run: Path, log: Path) -> process.Outcome:
         write_run(run)  # after 1,000 steps
         add_checkpoint(run, 3, 500)

@@ -121,9 +121,7 @@ def test_only_cells_without_a_result_are_missing() -> None:
     ]
 
 
-def test_every_start_and_every_end_is_on_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_start_and_end_is_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "RESULTS", tmp_path)
     book = ledger.Ledger(tmp_path / "ledger.jsonl")
     outcomes: Iterator[BaseException | dict[str, Any]] = iter(

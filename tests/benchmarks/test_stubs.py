@@ -38,9 +38,7 @@ def test_words_after_stub() -> None:
             parse_dummies(text)
 
 
-def test_words_that_are_missing_are_a_line_and_help_tells_of_all(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_missing_words_are_a_line_and_help_has_all(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["catch"], ["catch", "--dummy"], ["--dummy", "", "catch"]):
         assert main(words) == 2
         assert re.fullmatch(

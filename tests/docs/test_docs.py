@@ -395,10 +395,8 @@ def test_a3c_in_pong_is_one_worker_of_dba3c() -> None:
     ("page", "letter", "count", "least"),
     [("dba3c.md", "D", 45, 40), ("gorila.md", "G", 20, 20), ("appo.md", "R", 24, 20)],
 )
-def test_every_row_is_there_once_and_what_it_names_exists(
-    page: str, letter: str, count: int, least: int
-) -> None:
-    """The page's rows, by letter and number; it names so many tests at least."""
+def test_every_row_is_there_once(page: str, letter: str, count: int, least: int) -> None:
+    """With what it names, which exists; the page names so many tests at least."""
     rows = found_in(page, rf"^\| ({letter}\d\d) \|(.*)\|$")
     assert [row for row, _ in rows] == [f"{letter}{n:02}" for n in range(1, count + 1)]
     links: set[str] = set()

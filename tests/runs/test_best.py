@@ -90,9 +90,7 @@ def test_the_best_plays_where_the_newest_is_worse_than_the_interval(
 
 
 @pytest.mark.parametrize(("game", "number"), [("catch", 10), ("catch-pair", 20)])
-def test_the_agents_of_one_game_are_no_games_of_their_own(
-    run: Path, game: str, number: int
-) -> None:
+def test_the_agents_of_a_game_are_not_games(run: Path, game: str, number: int) -> None:
     """The interval of 25 games of two agents is 1.41 times that of 50 games: 3.9, not 2.8."""
     for version, mean in ((10, 500.0), (20, 497.0)):
         add(run, version, around(mean), {"game": game}, peak=[0, 10, 500.0, 1.0])

@@ -55,9 +55,7 @@ def base(tmp_path_factory: pytest.TempPathFactory, starts: StartStates) -> Path:
     return folder
 
 
-def test_no_kind_is_a_traceback_a_hang_or_a_loss(
-    base: Path, starts: StartStates, tmp_path: Path
-) -> None:
+def test_no_kind_is_a_traceback_or_a_hang(base: Path, starts: StartStates, tmp_path: Path) -> None:
     every = all_kinds(base, starts)
     kinds = [k for k in every if not k.place] + [k for k in every if k.place][::STEP]
     wrong: list[str] = []

@@ -116,9 +116,7 @@ def test_what_is_trusted_in_so_many_words_or_given_is_run(place: Path) -> None:
     assert (place / "ran").exists()
 
 
-def test_modules_of_own_trainings_are_remembered_by_their_place(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_modules_are_remembered_by_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trust.remember_modules(["beside:make", "package.inner:make", "__main__:made", "json:x", "a:b"])
     monkeypatch.setattr(trust, "_TRUSTED", set())  # another process
     for name in ("beside:make", "beside:Other-v0", "package.inner:make", "package:other"):
@@ -135,9 +133,7 @@ def test_modules_of_own_trainings_are_remembered_by_their_place(
         trust.check_trusted(["beside:make"])
 
 
-def test_without_a_home_a_process_trusts_what_it_trains_with(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trust_without_a_home_is_for_now(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "state").write_text("no folder")
     trust.remember_modules(["beside:make"])
     trust.check_trusted(["beside:make"])
