@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from colobus.core.errors import ColobusError
 from colobus.core.types import Update, Version
 from colobus.experiment.presets import PRESETS
 from colobus.runtime.groups import group_processes
+from colobus.runtime.threads import Threads
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch
@@ -99,6 +102,19 @@ def test_a_straggler_sleeps_once_a_batch(monkeypatch: pytest.MonkeyPatch) -> Non
     assert_same(oracle, outcome(place.roles))
 
 
+def updates_of(place: Threads) -> list[Update]:
+    """Return the list into which all updates go that the tracker is told of from now on."""
+    updates: list[Update] = []
+    report = place.roles["tracker"].report
+
+    def note(update: Update) -> Any:
+        updates.append(update)
+        return report(update)
+
+    place.roles["tracker"].report = note
+    return updates
+
+
 def while_learner_0_sleeps(
     monkeypatch: pytest.MonkeyPatch, quorum: int, updates: int
 ) -> list[Update]:
@@ -106,36 +122,26 @@ def while_learner_0_sleeps(
 
     With 0 until the other waits. The run ends when the sleeper has told its second update.
     """
-    woken, told = threading.Event(), list[Update]()
+    woken, lines = threading.Event(), list[str]()
     monkeypatch.setattr("benchmarks.lib.faults.time.sleep", lambda seconds: woken.wait(60))
     base = distributed_catch(1000)
-    shape = replace(base.shape, quorum=quorum)
-    lines: list[str] = []
-    place = place_threads(
-        replace(base, deterministic=False, shape=shape), lines, FaultyGraph(Faults(straggler=9.0))
-    )
-    tracker, report = place.roles["tracker"], place.roles["tracker"].report
-    second = threading.Event()
+    experiment = replace(base, deterministic=False, shape=replace(base.shape, quorum=quorum))
+    place = place_threads(experiment, lines, FaultyGraph(Faults(straggler=9.0)))
+    told, clock = updates_of(place), place.roles["learner-1"].clock
 
-    def note(update: Update) -> bool:
-        told.append(update)
-        if updates and sum(u.learner == 1 for u in told) == updates:
-            woken.set()
-        if sum(u.learner == 0 for u in told) == 2:
-            second.set()
-        over: bool = report(update)
-        return over
-
-    tracker.report = note
-    place.start()
-    if not updates:
-        role = place.roles["learner-1"]
-        while not (role.clock.steps == 1 and role.clock.stage == "wait for parameters"):
+    def wait_until(holds: Callable[[], bool]) -> None:
+        while not holds():
             place.wait(0.01)
             place.check()
+
+    place.start()
+    if updates:
+        wait_until(lambda: sum(update.learner == 1 for update in told) >= updates)
+    else:
+        wait_until(lambda: (clock.steps, clock.stage) == (1, "wait for parameters"))
         assert [place.roles[f"server-{i}"].pull().version.number for i in range(2)] == [0, 0]
-        woken.set()
-    assert second.wait(60)
+    woken.set()
+    wait_until(lambda: sum(update.learner == 0 for update in told) >= 2)
     assert place.stop() == []
     place.check()
     assert lines == []
@@ -169,19 +175,10 @@ def test_without_a_backup_everybody_waits_for_the_straggler(
 def test_actors_play_with_parameters_exactly_so_much_older(ahead: int, delay: int) -> None:
     """On threads, where an actor without any delay can wait for its learner's pull."""
     place = place_threads(distributed_catch(20, ahead=ahead), [], FaultyGraph(Faults(delay=delay)))
-    lags: dict[int, list[tuple[float, float, float]]] = {}
-    tracker, report = place.roles["tracker"], place.roles["tracker"].report
-
-    def note(update: Update) -> bool:
-        lags.setdefault(update.version.number - 1, []).append(update.lag)
-        over: bool = report(update)
-        return over
-
-    tracker.report = note
+    told = updates_of(place)
     assert run_to_the_end(place).version == Version(0, 20)
-    lags = {number: told for number, told in lags.items() if number < 20}
-    want = {n: [(float(min(n, ahead + delay)),) * 3] * 2 for n in range(20)}
-    assert lags == want
+    found = sorted((one.version.number - 1, one.lag) for one in told if one.version.number <= 20)
+    assert found == [(n, (float(min(n, ahead + delay)),) * 3) for n in range(20) for _ in range(2)]
 
 
 @pytest.mark.parametrize("loaders", [0, 1])
