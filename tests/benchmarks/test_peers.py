@@ -26,10 +26,6 @@ GOOD = {"peer": "x", "version": "1", "steps": 900, "seconds": 3.0, "steps_per_s"
 GOOD |= {"command": "python x.py", "network": "n", "input": "i", "passes": 4}
 
 
-def peer(script: Path, name: str = "x") -> Any:
-    return matches.Peer(name, name, str(script), "", "alike enough")
-
-
 def test_the_steady_part_leaves_out_the_first_third_and_ends_with_the_last_count() -> None:
     points = [(100.0, 0), (101.0, 5_000), (103.0, 6_000), (106.0, 6_300), (110.0, 6_700)]
     assert counting.steady(points) == {"steps": 700, "seconds": 7.0, "steps_per_s": 100.0}
@@ -52,8 +48,9 @@ def test_a_script_that_fails_reports_the_peer_and_no_figure(
     script = tmp_path / "script.py"
     script.write_text(body, encoding="utf-8")
     monkeypatch.setattr(matches, "install", lambda venv: sys.executable)
+    own = matches.Peer("x", "x", str(script), "", "alike enough")
     with pytest.raises(matches.Failed) as failed:
-        matches.run_theirs(peer(script), "pong", 1.0)
+        matches.run_theirs(own, "pong", 1.0)
     stage, told = failed.value.args
     assert stage == "run"
     assert line in told
@@ -100,22 +97,21 @@ def test_a_peer_that_does_not_install_is_reported_and_the_others_go_on(
     words = ["--peer", "sample-factory-appo", "--peer", "sb3-ppo", "--pairs", "2"]
     assert peers.main([*words, "--seconds", "20"]) == 1
     lines = [json.loads(text) for text in (tmp_path / "peers.jsonl").read_text().splitlines()]
-    *failed, own1, own2, alike1, alike2 = lines
-    assert [(line["peer"], line["mode"], line["pair"]) for line in failed] == [
+    matched = [(line["peer"], line["mode"], line["pair"]) for line in lines]
+    assert matched == [
         ("sb3-ppo", "own", 1),  # the first failure ends a match
         ("sb3-ppo", "alike", 1),
+        *(("sample-factory-appo", mode, pair) for mode in ("own", "alike") for pair in (1, 2)),
     ]
+    failed, done = lines[:2], lines[2:]
     assert {line["stage"] for line in failed} == {"install"}
     assert failed[0]["failed"] == "ERROR: No matching distribution found for torch==0"
     assert not {"ours", "theirs", "ratio"} & failed[0].keys()
-    done = [own1, own2, alike1, alike2]
-    pairs = [("own", 1), ("own", 2), ("alike", 1), ("alike", 2)]
-    assert [(line["mode"], line["pair"]) for line in done] == pairs
     assert ran == [("sample-factory", "pong", 20.0, None)] * 4
     assert [line["ratio"] for line in done] == [2.5] * 4
-    assert own1["ours"]["command"] == "pong"  # our default recipe
-    assert "--torso nature --width 512 --size 84" in alike1["ours"]["command"]
-    assert {"processor", "cores", "torch", "commit"} <= own1["machine"].keys()
+    assert done[0]["ours"]["command"] == "pong"  # our default recipe
+    assert "--torso nature --width 512 --size 84" in done[2]["ours"]["command"]
+    assert {"processor", "cores", "torch", "commit"} <= done[0]["machine"].keys()
     assert "sb3-ppo own: ERROR: No matching" in capsys.readouterr().out
     assert peers.main([*words[:2], "--pairs", "1", "--seconds", "20"]) == 0
 
