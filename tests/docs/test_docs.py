@@ -48,8 +48,8 @@ PAGES = [
     ROOT / "zoo" / "README.md",
 ]
 
-OLD_COMMANDS = re.compile(r"docs/results(\.md|/)")
-"""Pages whose commands stand there as they were given, whatever flags are called today."""
+TODAY = [page for page in PAGES if not re.search(r"docs/results(\.md|/)", page.as_posix())]
+"""Without the pages whose commands stand there as they were given, whatever is called so today."""
 
 NAMED = re.compile(
     r"((?:`[\w.]+`(?:,\s+|\s+and\s+|\s+or\s+)?)+)\s+in\s+\[`([\w/]+\.py)`\]\(([^)]+)\)"
@@ -168,9 +168,7 @@ def commands() -> list[tuple[str, str]]:
     They stand in code blocks, in backticks, and in the docstrings of examples and benchmarks.
     """
     found = []
-    for page in PAGES:
-        if OLD_COMMANDS.search(page.as_posix()):
-            continue
+    for page in TODAY:
         text = text_of(page).replace("\\\n", "")  # a line that goes on is one
         blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
         lines = [line.strip() for block in blocks for line in block.splitlines()]
@@ -237,9 +235,9 @@ def programs() -> list[tuple[str, str, list[str]]]:
     """
     scripts = [*ROOT.glob("benchmarks/**/*.py"), *ROOT.glob("tests/helpers/*.py")]
     found = []
-    for file in (*PAGES, *scripts, *ROOT.glob("examples/*.py")):
+    for file in (*TODAY, *scripts, *ROOT.glob("examples/*.py")):
         text = text_of(file)
-        if OLD_COMMANDS.search(file.as_posix()) or "git worktree add" in text:  # of another commit
+        if "git worktree add" in text:  # of another commit
             continue
         spans = re.findall(r"`(python [^`]+)`", re.sub(r"\s+", " ", text))
         for line in [*text.splitlines(), *spans]:
@@ -321,8 +319,7 @@ def test_the_flags_that_pages_mention_exist() -> None:
     known |= {"--local-dir"}  # of the command of a hub
     mentioned = {
         (page.name, flag)
-        for page in PAGES
-        if not OLD_COMMANDS.search(page.as_posix())
+        for page in TODAY
         for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", text_of(page))
     }
     assert sorted((page, flag) for page, flag in mentioned if flag not in known) == []

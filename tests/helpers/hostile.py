@@ -186,21 +186,17 @@ def _sparse(path: Path) -> None:
         file.truncate(1 << 42)
 
 
-def _cut(share: float) -> Spoil:
-    def cut(path: Path) -> None:
-        data = path.read_bytes()
-        path.write_bytes(data[: int(len(data) * share)])
-
-    return cut
+def _edited(change: Callable[[bytes], bytes]) -> Spoil:
+    return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
-def _flip(share: float) -> Spoil:
-    def flip(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        data[int((len(data) - 1) * share)] ^= 0x41
-        path.write_bytes(bytes(data))
+def _cut(share: float, data: bytes) -> bytes:
+    return data[: int(len(data) * share)]
 
-    return flip
+
+def _flip(share: float, data: bytes) -> bytes:
+    place = int((len(data) - 1) * share)
+    return data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]
 
 
 WHOLE: dict[str, Spoil] = {
@@ -221,10 +217,10 @@ WHOLE: dict[str, Spoil] = {
     "an empty object": lambda path: path.write_text("{}"),
     "nested 100,000 deep": lambda path: path.write_text("[" * 10**5),
     "nested in objects": lambda path: path.write_text('{"a":' * 5000 + "1" + "}" * 5000),
-    **{f"cut at {share:.0%}": _cut(share) for share in (0.001, 0.1, 0.5, 0.9, 0.999)},
-    **{f"a bit wrong at {share:.0%}": _flip(share) for share in (0.0, 0.05, 0.3, 0.6, 0.95, 1.0)},
-    "with more at its end": lambda path: path.write_bytes(path.read_bytes() + b"more"),
-    "twice": lambda path: path.write_bytes(path.read_bytes() * 2),
+    **{f"cut at {n:.0%}": _edited(partial(_cut, n)) for n in (0.001, 0.1, 0.5, 0.9, 0.999)},
+    **{f"a bit wrong at {n:.0%}": _edited(partial(_flip, n)) for n in (0, 0.05, 0.3, 0.6, 0.95, 1)},
+    "with more at its end": _edited(lambda data: data + b"more"),
+    "twice": _edited(lambda data: data * 2),
 }
 
 
