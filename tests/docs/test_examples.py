@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -42,12 +43,8 @@ Run = Callable[..., str]
 @pytest.fixture(autouse=True)
 def own_tables() -> Iterator[None]:
     """What a script adds to a table is gone after the test."""
-    tables: tuple[dict[str, Any], ...] = (ALGORITHMS, ENVIRONMENTS)
-    before = [(table, dict(table)) for table in tables]
-    yield
-    for table, old in before:
-        table.clear()
-        table.update(old)
+    with patch.dict(ALGORITHMS), patch.dict(ENVIRONMENTS):
+        yield
 
 
 @pytest.fixture

@@ -257,7 +257,8 @@ class Host:
         """Kill the host and let go of what is left of its programs."""
         self.kill()
         for program in self._programs:
-            close_pipes(program)
+            with program:  # closes its pipes
+                pass
         self._own.close()
 
     def _ended(self) -> bool:
@@ -303,8 +304,8 @@ class Namespaces:
 
     def close(self) -> None:
         """End the process that holds them."""
-        close_pipes(self.process)
-        self.process.wait(timeout=120)
+        with self.process:  # closes its pipes, and waits
+            pass
 
 
 @contextmanager
@@ -401,13 +402,6 @@ def drop_groups() -> None:
             if not psutil.pid_exists(int(group.name.removeprefix(GROUP).split("-")[0])):
                 with suppress(OSError):  # something still runs in it
                     group.rmdir()
-
-
-def close_pipes(process: subprocess.Popen[str]) -> None:
-    """Close the pipes to a process."""
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream:
-            stream.close()
 
 
 def cells(host: Host) -> int:

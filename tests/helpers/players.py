@@ -22,7 +22,7 @@ from colobus.core.types import Bytes, Floats, Ints, Version
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings
 from colobus.envs.make import action_names, environment_of, frame_shape
-from colobus.evaluation.agent import Agent, PolicyName
+from colobus.evaluation.agent import Agent
 from colobus.evaluation.protocols import PlayedGame
 from colobus.experiment.settings import Experiment
 from colobus.nets.network import InputStatistics, Network, NetworkSettings
@@ -137,12 +137,7 @@ class Ruled(Agent):
         return state
 
     def act(
-        self,
-        observations: Any,
-        policy: PolicyName | None = None,
-        random: torch.Generator | None = None,
-        *,
-        state: Any = None,
+        self, observations: Any, policy: Any = None, random: Any = None, *, state: Any = None
     ) -> Any:
         actions = self.rule(observations)
         return actions if state is None else (actions, self.following(state))

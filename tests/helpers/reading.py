@@ -7,7 +7,6 @@ answer is ones. So whole roles run as on a GPU, wherever the tests run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,11 +26,7 @@ class Reads(TorchDispatchMode):
         self.count = 0
 
     def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         source: Any = args[0] if args else None
