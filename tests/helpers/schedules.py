@@ -108,7 +108,6 @@ class World:
         repeats: workers send gradients again that they have sent before.
         restores: all servers, one after the other, are built anew at an older version.
         deaths: so many times a worker dies before a call and begins again, with the same number.
-        anew: how a worker that begins again pulls for the first time.
     """
 
     def __init__(
@@ -121,7 +120,6 @@ class World:
         repeats: bool = False,
         restores: bool = False,
         deaths: int = 0,
-        anew: Callable[[Sequence[Any]], Pulled] = pull_common,
     ) -> None:
         self.baton = Baton(seed, workers + restores)
         self._admission = admission
@@ -137,7 +135,7 @@ class World:
         self.idle = 0  # pulls in a row that had to wait
         self.widest = 0
         self._pull, self._repeats, self._last_incarnation = pull, repeats, int(restores)
-        self._deaths, self._anew = deaths, anew
+        self._deaths = deaths
         self._fate = np.random.default_rng((seed, workers))
         self._seed = seed
         self._errors: list[BaseException] = []
@@ -212,7 +210,7 @@ class World:
         """Pull as a worker that begins again, then as all others."""
         if at_least != ANY:
             return self._pull(remotes, at_least)
-        pulled = self._anew(remotes)
+        pulled = pull_common(remotes)
         newest = max(server.state()[0].version for server in self.servers)
         self.begun.append((pulled.version, newest))
         return pulled

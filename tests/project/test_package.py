@@ -64,17 +64,30 @@ def run(home: Path, *words: object) -> str:
     return done.stdout
 
 
-def test_the_wheel_has_the_package_and_nothing_else() -> None:
+def test_the_wheel_has_the_package_and_its_metadata_and_nothing_else() -> None:
     files = [path for path in SOURCE.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     wanted = {path.relative_to(SOURCE.parent).as_posix() for path in files}
+    folder = f"colobus-{colobus.__version__}.dist-info"
     with zipfile.ZipFile(built("*.whl")) as wheel:
         names = set(wheel.namelist())
+        about = BytesParser().parsebytes(wheel.read(f"{folder}/METADATA"))
     own = {name for name in names if name.startswith("colobus/")}
     assert own == wanted
-    assert {name.split("/")[0] for name in names - own} == {
-        f"colobus-{colobus.__version__}.dist-info"
-    }
+    assert {name.split("/")[0] for name in names - own} == {folder}
     assert built("*.whl").stat().st_size < 2**20
+    assert (about["Name"], about["Version"]) == ("colobus", colobus.__version__)
+    assert about["Author"] == "The Colobus authors"
+    assert about["License-Expression"] == "Apache-2.0"
+    assert about["Requires-Python"] == ">=3.11"
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert "reinforcement learning" in about["Keywords"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(about.get_all("Provides-Extra", [])) == set(project["optional-dependencies"])
+    assert "Typing :: Typed" in about.get_all("Classifier", [])
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    body = about.get_payload(decode=True)
+    assert isinstance(body, bytes)
+    assert body.decode().strip() == text.strip()
 
 
 def test_the_sdist_has_files_of_the_project_without_logs() -> None:
@@ -106,25 +119,6 @@ def test_the_files_of_the_container_make_the_same_wheel(tmp_path: Path) -> None:
     (made,) = (tmp_path / "wheels").glob("*.whl")
     with zipfile.ZipFile(made) as one, zipfile.ZipFile(built("*.whl")) as other:
         assert sorted(one.namelist()) == sorted(other.namelist())
-
-
-def test_the_metadata_is_complete() -> None:
-    with zipfile.ZipFile(built("*.whl")) as wheel:
-        name = f"colobus-{colobus.__version__}.dist-info/METADATA"
-        about = BytesParser().parsebytes(wheel.read(name))
-    assert (about["Name"], about["Version"]) == ("colobus", colobus.__version__)
-    assert about["Author"] == "The Colobus authors"
-    assert about["License-Expression"] == "Apache-2.0"
-    assert about["Requires-Python"] == ">=3.11"
-    assert about["Description-Content-Type"] == "text/markdown"
-    assert "reinforcement learning" in about["Keywords"]
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(about.get_all("Provides-Extra", [])) == set(project["optional-dependencies"])
-    assert "Typing :: Typed" in about.get_all("Classifier", [])
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    body = about.get_payload(decode=True)
-    assert isinstance(body, bytes)
-    assert body.decode().strip() == text.strip()
 
 
 def test_the_checkout_is_out_of_reach(home: Path) -> None:
