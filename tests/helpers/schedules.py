@@ -16,9 +16,9 @@ import torch
 
 from colobus.core.errors import Deadline
 from colobus.core.types import Answer, Gradient, Params, Version
-from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.parameters.published import ANY, Pulled, pull_common
-from colobus.roles.parameters.server import Admission, ParameterServer, ServerSettings
+from colobus.roles.parameters.server import Admission, ParameterServer
+from helpers.servers import server_of
 
 SIZE = 64
 ROUNDS = 6
@@ -123,8 +123,8 @@ class World:
     ) -> None:
         self.baton = Baton(seed, workers + restores)
         self._admission = admission
-        self.servers = [
-            self._server(torch.full((SIZE,), float(i)), Version(0, 0)) for i in range(servers)
+        self.servers: list[ParameterServer] = [
+            server_of(torch.full((SIZE,), float(i)), admission) for i in range(servers)
         ]
         self.published: dict[tuple[int, Version], torch.Tensor] = {}
         self.pulled: list[Pulled] = []
@@ -151,11 +151,6 @@ class World:
             thread.join(60)
         assert self._errors == [], self._errors
         assert not any(thread.is_alive() for thread in threads)
-
-    def _server(self, values: torch.Tensor, version: Version) -> ParameterServer:
-        return ParameterServer(
-            values, OptimizerSettings(), self._admission, version, ServerSettings(patience=0.0)
-        )
 
     def look(self, index: int) -> None:
         """Note what a server has published, and how far servers of one incarnation are apart."""
@@ -241,5 +236,5 @@ class World:
             for _ in range(self._seed % 7):
                 self.baton.switch(me)
             values = self.published[i, Version(0, 2)].clone()
-            self.servers[i] = self._server(values, Version(1, 2))
+            self.servers[i] = server_of(values, self._admission, Version(1, 2))
             self.look(i)

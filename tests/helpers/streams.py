@@ -46,12 +46,11 @@ class Player:
         self,
         actor: int = 0,
         games: int = 1,
-        seed: int = 0,
         ends: float = 0.25,
         frame_type: str = "uint8",
     ) -> None:
         self.actor, self.games, self.ends, self._type = actor, games, ends, frame_type
-        self._random = np.random.default_rng((seed, actor))
+        self._random = np.random.default_rng((0, actor))
         self.round = 0
         self.restart()
 

@@ -25,8 +25,6 @@ from helpers import gym_toys
 from helpers.launching import printed
 from helpers.players import CATCH, make_checkpoint, make_experiment, write_run
 
-FLAT: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
-
 
 def add(
     run: Path, number: int, scores: list[float], of: dict[str, Any] | None = None, **counters: Any
@@ -253,9 +251,9 @@ class Turning(gym_toys.Walk):
 @pytest.mark.slow
 def test_a_run_that_collapses_keeps_and_serves_the_best_agent(tmp_path: Path) -> None:
     Turning.games = 0
-    often: dict[str, Any] = {"checkpoint_seconds": 0.1, "keep_checkpoints": 1}
+    more: dict[str, Any] = {"checkpoint_seconds": 0.1, "keep_checkpoints": 1, "tensorboard": False}
     out = tmp_path / "run"
-    colobus.train(make_env=Turning, steps=60_000, out=out, **often, **FLAT)
+    colobus.train(make_env=Turning, steps=60_000, out=out, log=lambda _line: None, **more)
     kept = [read_about(path).steps for path in list_checkpoints(out / "checkpoints")]
     assert 3 <= len(kept) <= 1 + 8 + 1 + 6
     lines: list[str] = []
