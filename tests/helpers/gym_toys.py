@@ -134,9 +134,9 @@ class Doors(gymnasium.Env[Any, Any]):
         room: Any = np.array([self._room], np.float32)
         if self._picture:
             room = np.full((6, 6, 2), 25 * self._room, np.uint8)
-        mask = np.array([1, 0, 1, 0] if self._room % 2 == 0 else [0, 1, 0, 1], np.int8)
-        if self._several:  # the last number is that of the room, the first one is free
-            mask = np.array([1, 1, *([1, 0] if self._room % 2 == 0 else [0, 1])], np.int8)
+        even, odd = (1, 0) if self._room % 2 == 0 else (0, 1)
+        both = [1, 1] if self._several else [even, odd]  # the last number of two is the room's
+        mask = np.array([*both, even, odd], np.int8)
         if self._key:
             return {"room": room, "action_mask": mask}, {}
         return room, {"action_mask": mask, "other": "x" * self._room}
