@@ -12,6 +12,7 @@ import pytest
 import colobus
 from helpers.launching import python
 from helpers.laws import Source, breaches, laws_of
+from helpers.ray_runs import variables
 
 SOURCE = Path(colobus.__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,32 +154,23 @@ print(before == after, [t.name for t in threading.enumerate()], os.listdir('.'))
 
 COUNT_THREADS = """
 import os, threading, time
-from dataclasses import replace
 from pathlib import Path
 import torch
 from colobus.runtime.threads import Threads
-from colobus.experiment.settings import Experiment, Shape
-from colobus.nets.network import NetworkSettings
-from colobus.roles.tracker import TrackerSettings
 from colobus.training.topology import make_graph
 from colobus.training.start import begin
+from conftest import short_pong
 
 def tasks():
     return len(os.listdir("/proc/self/task"))
 
-class Counting:  # looks from inside each role's own thread
-    def __init__(self, role):
-        self.role, self.inner = role, role.step
-        role.step = self.step
-    def step(self):
-        self.inner()
+def counting(step):  # looks from inside each role's own thread
+    def counted():
+        step()
         torch_threads[threading.current_thread().name] = torch.get_num_threads()
+    return counted
 
-experiment = Experiment(
-    network=NetworkSettings(precision="float32"),
-    shape=Shape(actors=2, games=2, length=16, random_steps=64),
-    tracker=TrackerSettings(tensorboard=False),
-)
+experiment = short_pong(1000)
 torch.set_num_threads(1)  # as `train` does
 start = begin(experiment)
 for _ in range(6000):  # a thread that was joined may take a moment to leave /proc
@@ -188,7 +180,7 @@ for _ in range(6000):  # a thread that was joined may take a moment to leave /pr
 runtime = Threads(make_graph(experiment, start, Path.cwd()).build())
 torch_threads, most = {}, 0
 for role in runtime.active:
-    Counting(role)
+    role.step = counting(role.step)
 runtime.start()
 while runtime.roles["learner-0"].clock.steps < 8:
     runtime.wait(0.01)
@@ -208,7 +200,8 @@ def test_a_run_has_the_threads_of_its_plan_and_no_more(tmp_path: Path) -> None:
     Four threads are offered to every thread's torch: one that forgets to refuse them shows as
     three more.
     """
-    offered = {"OMP_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "4"}
+    offered = {"PYTHONPATH": variables()["PYTHONPATH"], "OPENBLAS_NUM_THREADS": "1"}
+    offered |= {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}
     printed = python("-c", COUNT_THREADS, folder=tmp_path, **offered).strip()
     bare, most = map(int, printed.split(" ", 2)[:2])
     assert bare == 1  # main, before the roles start
