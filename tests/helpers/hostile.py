@@ -226,8 +226,12 @@ WHOLE: dict[str, Spoil] = {
 
 def whole_kinds(file: str) -> Iterator[Kind]:
     """Yield what can be wrong with a file as a whole."""
+
+    def inside(spoil: Spoil) -> Spoil:
+        return lambda folder: spoil(folder / file)
+
     for how, spoil in WHOLE.items():
-        yield Kind(file, "", how, lambda folder, spoil=spoil: spoil(folder / file))
+        yield Kind(file, "", how, inside(spoil))
 
 
 # checkpoints
