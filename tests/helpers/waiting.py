@@ -7,6 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+import pytest
+
+from colobus.core.errors import Closed
+
 T = TypeVar("T")
 
 
@@ -22,3 +26,10 @@ def on_a_thread(call: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=work, daemon=True).start()
     return found
+
+
+def assert_closed(*calls: Callable[[], object]) -> None:
+    """Each of these calls is refused, or ended, since the run stops."""
+    for call in calls:
+        with pytest.raises(Closed):
+            call()

@@ -10,31 +10,23 @@ import torch
 from colobus.core.errors import Deadline
 from colobus.core.types import Gradient, Version
 from colobus.ops.optimizers import OptimizerSettings
-from colobus.roles.parameters.server import REPEATED, TARGET, Admission, ParameterServer
+from colobus.roles.parameters.server import REPEATED, TARGET, Admission
 from helpers.schedules import SIZE, bits
 from helpers.servers import ALONE, FIRST, server_of
 
 SGD = OptimizerSettings(optimizer="sgd")
 
 
-def make_server(
-    admission: Admission = ALONE, version: Version = FIRST, **more: Any
-) -> ParameterServer:
-    server: ParameterServer = server_of(torch.linspace(-1, 1, SIZE), admission, version, **more)
-    return server
+def make_server(admission: Admission = ALONE, version: Version = FIRST, **more: Any) -> Any:
+    return server_of(torch.linspace(-1, 1, SIZE), admission, version, **more)
 
 
 def gradient(
-    version: Version = FIRST,
-    learner: int = 0,
-    part: int = 0,
-    parts: int = 1,
-    samples: int = 32,
-    rate: float = 0.1,
+    version: Version = FIRST, learner: int = 0, part: int = 0, parts: int = 1, samples: int = 32
 ) -> Gradient:
     random = torch.Generator().manual_seed(1000 * learner + 10 * version.number + part)
     values = torch.randn(SIZE, generator=random)
-    return Gradient(learner, version, part, parts, samples, rate, values)
+    return Gradient(learner, version, part, parts, samples, 0.1, values)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +47,11 @@ def test_what_does_not_count_changes_nothing_and_is_counted(wrong: Gradient, rea
     server = make_server(version=Version(1, 2))
     assert server.push(gradient(Version(1, 2), part=0, parts=3)).counted
     before = bits(server)
-    answer = server.push(wrong)
-    assert answer[:2] == (Version(1, 2), False)
-    assert reason in answer.reason
-    assert bits(server) == before
+    for _ in range(2):  # what never counted is not "already there" when it is sent again
+        answer = server.push(wrong)
+        assert answer[:2] == (Version(1, 2), False)
+        assert reason in answer.reason
+        assert bits(server) == before
     assert server.push(gradient(Version(1, 2), part=1, parts=3)).counted
 
 
@@ -138,15 +131,11 @@ def test_a_soft_target_moves_towards_the_parameters_at_each_of_its_versions(part
     assert again.pull_target().values[0].item() == after_2  # a resumed run goes on exactly
 
 
-NOW = 5
-
-
 @pytest.mark.parametrize(
     ("rule", "counting"),
     [
         (Admission(1), [5]),
         (Admission(3), [5]),
-        (Admission(1, 0), [5]),
         (Admission(1, 1), [4, 5]),
         (Admission(1, 3), [2, 3, 4, 5]),
         (Admission(1, 100), [0, 1, 2, 3, 4, 5]),
@@ -154,17 +143,8 @@ NOW = 5
 )
 def test_which_ages_count(rule: Admission, counting: list[int]) -> None:
     """Of gradients computed from versions 0 to 7 when the server is at 5."""
-    reasons = [rule.refusal(Version(2, n), Version(2, NOW)) for n in range(8)]
+    reasons = [rule.refusal(Version(2, n), Version(2, 5)) for n in range(8)]
     assert [n for n, reason in enumerate(reasons) if not reason] == counting
-
-
-def test_a_late_gradient_sent_again_is_dropped_again() -> None:
-    """It never counted, so it is not "already there"."""
-    server = make_server(Admission(1))
-    server.push(gradient())
-    late = gradient(learner=1)
-    reasons = [server.push(late).reason for _ in range(2)]
-    assert reasons[0] == reasons[1] != REPEATED
 
 
 def test_learners_without_any_sample_that_counts_move_nothing() -> None:
