@@ -13,19 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from colobus.core.errors import Closed, ColobusError, Deadline
+from colobus.core.errors import ColobusError, Deadline
 from colobus.core.timing import Closable
 from colobus.core.types import Batch
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.frame_ring import BufferShape
-from colobus.roles.replay.sampling import (
-    SMALL,
-    Prioritized,
-    RateLimiter,
-    SumTree,
-    bytes_needed,
-)
-from helpers.streams import BY_ERROR, SHAPE, STACK, Model, Player, make_store
+from colobus.roles.replay.sampling import SMALL, Prioritized, RateLimiter, SumTree, bytes_needed
+from helpers.streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
+from helpers.waiting import assert_closed
 
 CAPACITY, STREAMS = 120, 4  # 2 actors x 2 games, 30 steps of each
 
@@ -38,16 +33,10 @@ class AgainstAModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        limiter = RateLimiter(20)
-        self.store = make_store(
-            CAPACITY,
-            streams=STREAMS,
-            sampling=self.sampling,
-            limiter=limiter,
-            frame_type=self.frame_type,
-        )
+        sampling, limiter, kind = self.sampling, RateLimiter(20), self.frame_type
+        self.store = make_store(CAPACITY, 8, LENGTH, STREAMS, sampling, limiter, kind)
         self.model = Model(CAPACITY, STREAMS)
-        self.players = [Player(i, games=2, frame_type=self.frame_type) for i in range(2)]
+        self.players = [Player(i, games=2, frame_type=kind) for i in range(2)]
         self.broken = {0: True, 1: True}
         self.priorities: dict[tuple[int, int], float] = {}  # by (stream, position), to the alpha
         self.largest = 1.0
@@ -134,9 +123,9 @@ for machine in (TestAgainstAModel, TestPrioritizedAgainstAModel):
     machine.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def filled(sampling: Prioritized | None, windows: int = 50) -> tuple[ReplayBuffer, Model]:
+def filled(sampling: Prioritized | None) -> tuple[ReplayBuffer, Model]:
     """Return a store of streams filled differently, one of them with seams and overwritten."""
-    store = make_store(CAPACITY, windows, streams=STREAMS, sampling=sampling)
+    store = make_store(CAPACITY, windows=50, streams=STREAMS, sampling=sampling)
     model = Model(CAPACITY, STREAMS)
     players = [Player(0), Player(1, games=2), Player(2)]
     for actor, length, broken in [
@@ -161,28 +150,11 @@ def assert_drawn_as(counts: dict[Any, int], chances: dict[Any, float]) -> None:
     assert chi < degrees + 4 * np.sqrt(2 * degrees)
 
 
-def draw(store: ReplayBuffer, model: Model, batches: int) -> Counter[tuple[int, int]]:
-    """Return how often each window came in so many batches."""
-    counts: Counter[tuple[int, int]] = Counter()
-    for _ in range(batches):
-        batch = store.sample()
-        pairs = zip(batch.keys.tolist(), batch.generations.tolist(), strict=True)
-        counts.update(model.where(*pair) for pair in pairs)
-    return counts
-
-
-def test_uniform_draws_every_window_equally_often() -> None:
-    store, model = filled(None)
-    allowed = model.beginnings()
-    assert len(allowed) == 31
-    counts = draw(store, model, 400)
-    assert_drawn_as(counts, dict.fromkeys(allowed, 1 / len(allowed)))
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_prioritized_draws_windows_by_their_priorities(alpha: float) -> None:
-    store, model = filled(Prioritized(alpha=alpha, beta=1.0))
+@pytest.mark.parametrize("alpha", [None, 0.0, 0.5, 1.0])
+def test_windows_are_drawn_equally_often_or_by_their_priorities(alpha: float | None) -> None:
+    store, model = filled(None if alpha is None else Prioritized(alpha=alpha, beta=1.0))
     allowed = sorted(model.beginnings())
+    assert len(allowed) == 31
     errors = np.random.default_rng(3).uniform(0.2, 4.0, len(allowed))
     stream, position = np.array(allowed).T
     store.update(
@@ -190,8 +162,12 @@ def test_prioritized_draws_windows_by_their_priorities(alpha: float) -> None:
         torch.from_numpy(position // model.slots),
         torch.from_numpy(errors),
     )
-    powers = (errors + SMALL) ** alpha
-    counts = draw(store, model, 600)
+    powers = (errors + SMALL) ** (alpha or 0.0)
+    counts: Counter[tuple[int, int]] = Counter()
+    for _ in range(600):
+        batch = store.sample()
+        pairs = zip(batch.keys.tolist(), batch.generations.tolist(), strict=True)
+        counts.update(model.where(*pair) for pair in pairs)
     assert_drawn_as(counts, dict(zip(allowed, powers / powers.sum(), strict=True)))
 
 
@@ -298,9 +274,7 @@ def test_after_close_all_calls_end() -> None:
     store, player = make_store(100), Player()
     store.add(player.play(9))
     store.close()
-    for call in (store.wait_for_room, store.sample, lambda: store.add(player.play(9))):
-        with pytest.raises(Closed):
-            call()
+    assert_closed(store.wait_for_room, store.sample, lambda: store.add(player.play(9)))
 
 
 def test_what_does_not_fit_is_refused_in_a_line() -> None:
@@ -316,9 +290,7 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
         with pytest.raises(ColobusError):
             bytes_needed(BufferShape(capacity, streams, 8, length, STACK, SHAPE), prioritized=False)
     store = make_store(100, streams=2)
-    with pytest.raises(
-        ColobusError, match="of 51 steps does not fit a replay buffer that keeps 50"
-    ):
+    with pytest.raises(ColobusError, match="51 steps does not fit a replay buffer that keeps 50"):
         store.add(Player().play(51))
     with pytest.raises(ColobusError, match="game 2 of actor 0 is one more than the 2 games"):
         store.add(Player(games=3).play(5))
@@ -328,19 +300,17 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
         store.add(Player(frame_type="float32").play(5))
 
 
-@pytest.mark.parametrize("sampling", [None, Prioritized()])
+@pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize(
     ("capacity", "streams"), [(200_000, 16), (200_000, 1), (50_000, 1800), (1_000_000, 8)]
 )
-def test_bytes_of_a_step_at_capacity(
-    sampling: Prioritized | None, capacity: int, streams: int
-) -> None:
+def test_bytes_of_a_step_at_capacity(prioritized: bool, capacity: int, streams: int) -> None:
     """84 x 84 grey, stacks of 4; no memory is touched here."""
     shape = BufferShape(capacity, streams, 32, 4, 4, (84, 84))
-    needed = bytes_needed(shape, isinstance(sampling, Prioritized))
-    kept = capacity // streams * streams
-    assert needed / kept <= 8_200
+    needed = bytes_needed(shape, prioritized)
+    assert needed / (capacity // streams * streams) <= 8_200
     if capacity < 1_000_000:
+        sampling = Prioritized() if prioritized else None
         assert memory_of(ReplayBuffer(shape, sampling, RateLimiter(1))) == needed
 
 

@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colobus.core import timing
-from colobus.core.errors import Closed, Deadline
+from colobus.core.errors import Deadline
 from colobus.core.types import Batch
 from colobus.roles.replay.minibatch_buffer import Loader, MinibatchBuffer, Order, PrefetchQueue
 from colobus.roles.replay.queue import as_batch
 from conftest import random_trajectory, stand_in
+from helpers.waiting import assert_closed, on_a_thread
 
 RNG = np.random.default_rng(0)
 TINY = as_batch([random_trajectory(RNG, games=1, length=2, stack=1, frame_shape=(1, 1))])
@@ -97,25 +98,24 @@ def test_random_uses_fall_into_all_rounds_and_the_seeds_decide() -> None:
 
 
 class Numbered:
-    """A replay whose batches are numbered by their keys."""
+    """A replay whose batches are numbered."""
 
     depth = 7
 
     def __init__(self) -> None:
         self.sampled = 0
         self.updates: list[Any] = []
-        self._batch = as_batch([random_trajectory(np.random.default_rng(1))])
 
     def sample(self) -> Batch:
         self.sampled += 1
-        return self._batch._replace(keys=torch.tensor([self.sampled]))
+        return numbered(self.sampled)
 
     def update(self, *everything: Any) -> None:
         self.updates.append(everything)
 
 
-def number(batch: Batch) -> int:
-    return int(batch.keys)
+def numbers(prefetched: PrefetchQueue, count: int) -> list[int]:
+    return [int(prefetched.sample().versions) for _ in range(count)]
 
 
 def test_batches_come_in_the_order_of_their_tickets() -> None:
@@ -128,12 +128,10 @@ def test_batches_come_in_the_order_of_their_tickets() -> None:
             time.sleep(rng.uniform(0, 2e-3))
             prefetched.put(ticket, batch)
 
-    loaders = [threading.Thread(target=load) for _ in range(4)]
+    loaders = [on_a_thread(load) for _ in range(4)]
+    assert numbers(prefetched, 100) == list(range(1, 101))
     for loader in loaders:
-        loader.start()
-    assert [number(prefetched.sample()) for _ in range(100)] == list(range(1, 101))
-    for loader in loaders:
-        loader.join()
+        loader.result(60)
 
 
 def test_no_more_is_taken_than_there_are_slots() -> None:
@@ -145,16 +143,14 @@ def test_no_more_is_taken_than_there_are_slots() -> None:
     with pytest.raises(Deadline, match=r"^no free slot for 0 s$"):
         loader.step()
     assert replay.sampled == loader.clock.steps == 2
-    assert number(prefetched.sample()) == 1
+    assert numbers(prefetched, 1) == [1]
     loader.step()
-    assert [number(prefetched.sample()) for _ in range(2)] == [2, 3]
+    assert numbers(prefetched, 2) == [2, 3]
     with pytest.raises(Deadline, match=r"^no loaded batch for 0 s$"):
         prefetched.sample()
 
 
-def test_how_long_a_batch_may_take_is_for_its_loader_to_say(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_how_long_a_batch_may_take_its_loader_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its replay waits on while something comes; who waits for the loader cannot see that."""
     prefetched, asked = PrefetchQueue(stand_in(Numbered()), slots=2, patience=20.0), list[float]()
 
@@ -164,7 +160,7 @@ def test_how_long_a_batch_may_take_is_for_its_loader_to_say(
 
     monkeypatch.setattr(timing, "wait_for", wait_for)
     Loader(0, prefetched).step()
-    assert number(prefetched.sample()) == 1
+    assert numbers(prefetched, 1) == [1]
     assert asked == [20.0, math.inf]
 
 
@@ -175,7 +171,4 @@ def test_it_passes_on_what_concerns_the_replay_and_ends_all_waiting() -> None:
     prefetched.update(torch.tensor([1]), torch.tensor([2]), torch.tensor([3.0]))
     assert len(replay.updates) == 1
     threading.Timer(0.05, prefetched.close).start()
-    with pytest.raises(Closed):
-        prefetched.sample()
-    with pytest.raises(Closed):
-        prefetched.take()
+    assert_closed(prefetched.sample, prefetched.take)

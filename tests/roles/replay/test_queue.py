@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from colobus.core import timing
-from colobus.core.errors import Closed, Deadline
+from colobus.core.errors import Deadline
 from colobus.core.timing import NotYet, PatientCall
 from colobus.core.types import Batch, Trajectory, Version
 from colobus.roles.replay.api import ReplayReader
 from colobus.roles.replay.joined import JoinedQueues
 from colobus.roles.replay.queue import Fifo, Rounds, TrajectoryQueue
 from conftest import random_trajectory
-from helpers.waiting import on_a_thread
+from helpers.waiting import assert_closed, on_a_thread
 
 PLAYED = ("frames", "ages", "actions", "rewards", "terminated", "truncated", "mask", "log_probs")
 
@@ -40,46 +41,6 @@ def numbers(batch: Batch) -> list[int]:
     return out
 
 
-class AgainstAList(RuleBasedStateMachine):
-    """TrajectoryQueue with fifo selection does what a list with a limit does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.replay = TrajectoryQueue(Fifo(2), capacity=5, patience=0)
-        self.model: list[int] = []
-        self.added = 0
-
-    @rule()
-    def add(self) -> None:
-        self.replay.add(marked(self.added))
-        self.model.append(self.added)
-        self.added += 1
-        if len(self.model) > 5:
-            self.model.pop(0)
-
-    @rule()
-    def sample(self) -> None:
-        if len(self.model) < 2:
-            with pytest.raises(Deadline):
-                self.replay.sample()
-        else:
-            batch = self.replay.sample()
-            assert numbers(batch) == self.model[:2]
-            self.model = self.model[2:]
-
-    @invariant()
-    def there_is_room_below_the_capacity(self) -> None:
-        assert self.replay.depth == len(self.model)
-        if len(self.model) < 5:
-            self.replay.wait_for_room()
-        else:
-            with pytest.raises(Deadline):
-                self.replay.wait_for_room()
-
-
-TestAgainstAList: Any = AgainstAList.TestCase
-
-
 def windows(first: int, games: int) -> Trajectory:
     """Return a trajectory of so many games, whose actions are the windows' numbers."""
     rng = np.random.default_rng(first)
@@ -91,15 +52,16 @@ def windows(first: int, games: int) -> Trajectory:
     return trajectory._replace(actions=np.repeat(numbered[:, None], 2, axis=1))
 
 
-class WindowsAgainstAList(RuleBasedStateMachine):
+class AgainstAList(RuleBasedStateMachine):
     """Fifo of windows does what a list of windows does, with room as in a worker."""
 
-    count, full = 5, 3
+    count, capacity = 5, 100
+    full: int | None = 3
 
     def __init__(self) -> None:
         super().__init__()
         select = Fifo(self.count)
-        self.replay = TrajectoryQueue(select, capacity=100, patience=0, full=self.full)
+        self.replay = TrajectoryQueue(select, self.capacity, patience=0, full=self.full)
         self.model: list[list[int]] = []  # windows left of each trajectory that waits
         self.added = 0
 
@@ -107,6 +69,7 @@ class WindowsAgainstAList(RuleBasedStateMachine):
     def add(self, games: int) -> None:
         self.replay.add(windows(self.added, games))
         self.model.append(list(range(self.added, self.added + games)))
+        self.model = self.model[-self.capacity :]
         self.added += games
 
     @rule()
@@ -131,14 +94,22 @@ class WindowsAgainstAList(RuleBasedStateMachine):
     @invariant()
     def there_is_room_while_few_wait(self) -> None:
         assert self.replay.depth == len(self.model)
-        if len(self.model) < self.full:
+        if len(self.model) < (self.full or self.capacity):
             self.replay.wait_for_room()
         else:
             with pytest.raises(Deadline, match="no room for 0 s: the learner takes nothing"):
                 self.replay.wait_for_room()
 
 
-TestWindowsAgainstAList: Any = WindowsAgainstAList.TestCase
+class DropsTheOldest(AgainstAList):
+    """There is room up to the capacity, and beyond it the oldest trajectory is dropped."""
+
+    count, capacity = 2, 5
+    full = None
+
+
+TestAgainstAList: Any = AgainstAList.TestCase
+TestDropsTheOldest: Any = DropsTheOldest.TestCase
 
 
 @given(actors=st.integers(1, 4), rounds=st.integers(1, 4), data=st.data())
@@ -185,12 +156,9 @@ def test_who_waits_for_room_is_woken_by_a_sample_and_by_close() -> None:
     replay.add(marked(3))
     playing = on_a_thread(play)
     replay.close()
-    with pytest.raises(Closed):
-        playing.result(60)
+    assert_closed(partial(playing.result, 60))
     assert out == [0, 1, 2]
-    for call in (replay.wait_for_room, replay.sample, lambda: replay.add(marked(4))):
-        with pytest.raises(Closed):
-            call()
+    assert_closed(replay.wait_for_room, replay.sample, lambda: replay.add(marked(4)))
 
 
 def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None:

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from colobus.core.errors import Closed, Deadline
+from colobus.core.errors import Deadline
 from colobus.core.types import Batch, Trajectory, Version
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.in_rounds import BufferInRounds, SaveWithCheckpoints, folder_of
 from colobus.roles.replay.joined import SHARD_BITS, ShardedReplay
-from colobus.roles.replay.sampling import (
-    Prioritized,
-    RateLimiter,
-)
+from colobus.roles.replay.sampling import Prioritized, RateLimiter
 from colobus.roles.update_schedule import UpdateSchedule
 from colobus.runtime.threads import Threads
 from helpers.streams import BY_ERROR, Player, make_store
-from helpers.waiting import on_a_thread
+from helpers.waiting import assert_closed, on_a_thread
 
 
-def several(sampling: Prioritized | None, steps: Sequence[int]) -> list[ReplayBuffer]:
+def several(sampling: Prioritized | None, *steps: int) -> list[ReplayBuffer]:
     """Return stores with so many steps each."""
     stores = []
     for index, length in enumerate(steps):
@@ -43,7 +40,7 @@ def numbers(keys: torch.Tensor) -> list[int]:
 
 
 def test_a_replay_is_sampled_by_its_share_of_the_priorities() -> None:
-    stores = several(Prioritized(alpha=1.0), [60, 0, 20])
+    stores = several(Prioritized(alpha=1.0), 60, 0, 20)
     client = ShardedReplay(stores, seed=1, client=0, patience=0)
     keys = torch.arange(20) + (2 << SHARD_BITS)
     client.update(keys, torch.zeros(20, dtype=torch.int64), torch.full((20,), 12.0))
@@ -55,11 +52,10 @@ def test_a_replay_is_sampled_by_its_share_of_the_priorities() -> None:
 
 def test_a_view_that_ends_leaves_the_replays_open() -> None:
     """A learner that begins again closes all roles of its process, but the stores are elsewhere."""
-    stores = several(None, [20, 20])
+    stores = several(None, 20, 20)
     view = ShardedReplay(stores, seed=1, client=0, patience=0)
     assert not Threads({"stores": view, "store": stores[0]}).stop()
-    with pytest.raises(Closed):
-        stores[0].sample()
+    assert_closed(stores[0].sample)
     stores[1].sample()
 
 
@@ -91,10 +87,13 @@ def test_a_replay_whose_actors_are_gone_holds_nobody_up() -> None:
 RHYTHM = UpdateSchedule(steps=32, minimum=60, ratio=0.75, windows=8)  # 2 actors x 2 games x 8 steps
 
 
-def make(patience: float = 0.0) -> BufferInRounds:
+def make(*sent: Trajectory, patience: float = 0.0) -> BufferInRounds:
     limiter = RateLimiter(RHYTHM.minimum)
     store = make_store(200, streams=4, sampling=BY_ERROR, limiter=limiter, seed=5)
-    return BufferInRounds(store, range(2), RHYTHM, patience)
+    replay = BufferInRounds(store, range(2), RHYTHM, patience)
+    for trajectory in sent:
+        replay.add(trajectory)
+    return replay
 
 
 def play(rounds: int) -> list[Trajectory]:
@@ -120,9 +119,7 @@ def assert_same(mine: list[Batch], theirs: list[Batch]) -> None:
 
 def test_batches_do_not_depend_on_when_trajectories_arrive() -> None:
     sent = play(12)
-    early, late = make(), make()
-    for trajectory in random.Random(1).sample(sent, len(sent)):
-        early.add(trajectory)
+    early, late = make(*random.Random(1).sample(sent, len(sent))), make()
     count = RHYTHM.versions(12)
     batches = learn(early, count)
     with pytest.raises(Deadline, match="it needs 13 rounds of all actors, 12 are complete"):
@@ -143,26 +140,20 @@ def test_batches_do_not_depend_on_when_trajectories_arrive() -> None:
 
 @pytest.mark.parametrize("at", [1, 6, 17])
 def test_a_saved_buffer_goes_on_as_if_it_had_never_been_away(tmp_path: Path, at: int) -> None:
-    sent, whole, broken, again = play(12), make(), make(), make()
-    for trajectory in sent:
-        whole.add(trajectory)
-        if trajectory.round < RHYTHM.rounds(at):
-            broken.add(trajectory)
+    sent, again = play(12), make()
+    first = [trajectory for trajectory in sent if trajectory.round < RHYTHM.rounds(at)]
+    whole, broken = make(*sent), make(*first)
     batches = learn(whole, RHYTHM.versions(12))
     assert_same(learn(broken, at), batches[:at])
-    save = SaveWithCheckpoints(broken, tmp_path, tmp_path)
-    save(Version(0, at))
+    SaveWithCheckpoints(broken, tmp_path, tmp_path)(Version(0, at))
     again.load(folder_of(tmp_path, Version(9, at)))
-    for trajectory in sent:
-        if trajectory.round >= RHYTHM.rounds(at):
-            again.add(trajectory)
+    for trajectory in sent[len(first) :]:
+        again.add(trajectory)
     assert_same(learn(again, len(batches) - at), batches[at:])
 
 
 def test_buffers_of_the_newest_two_checkpoints_stay(tmp_path: Path) -> None:
-    replay = make()
-    for trajectory in play(4):
-        replay.add(trajectory)
+    replay = make(*play(4))
     folder, checkpoints = tmp_path / "stores", tmp_path / "checkpoints"
     checkpoints.mkdir()
     save = SaveWithCheckpoints(replay, folder, checkpoints)
@@ -177,15 +168,12 @@ def test_buffers_of_the_newest_two_checkpoints_stay(tmp_path: Path) -> None:
 
 
 def test_a_learner_that_waits_is_woken_by_a_round_and_by_the_end() -> None:
-    replay = make(60.0)
+    replay = make(patience=60.0)
     sampled = on_a_thread(replay.sample)
     for trajectory in play(3):
         replay.add(trajectory)
     sampled.result(60)
     sampling = on_a_thread(lambda: [replay.sample() for _ in range(1000)])
     replay.close()
-    with pytest.raises(Closed):
-        sampling.result(60)
-    for call in (replay.sample, replay.wait_for_room, lambda: replay.add(play(1)[0])):
-        with pytest.raises(Closed):
-            call()
+    assert_closed(partial(sampling.result, 60))
+    assert_closed(replay.sample, replay.wait_for_room, lambda: replay.add(play(1)[0]))
