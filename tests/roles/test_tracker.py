@@ -18,17 +18,9 @@ from colobus.core.files import read_lines
 from colobus.core.types import Episode, Params, Traffic, Update, Version
 from colobus.nets.observations import SHOWN
 from colobus.ops.flat import Layout
-from colobus.roles.tracker import (
-    Exactly,
-    Resume,
-    RunFacts,
-    StopRule,
-    Tracker,
-    TrackerSettings,
-    picture,
-)
+from colobus.roles.tracker import Exactly, Resume, RunFacts, StopRule, Tracker, TrackerSettings
 from colobus.roles.tracker import tracker as tracker_module
-from colobus.roles.tracker.picture import GAP, MARGIN, Picture, draw
+from colobus.roles.tracker.picture import GAP, MARGIN, SECONDS, SIDE, Picture, draw
 from colobus.roles.tracker.tracker import StageShares
 from colobus.runs.folder import RECONSTRUCTION
 from colobus.training.role_factory import tracker_files
@@ -40,6 +32,7 @@ from helpers.stacking import stack_at
 from helpers.variants import with_network
 
 LAYOUT = Layout(make_net())
+VECTOR = torch.arange(LAYOUT.size, dtype=torch.float32)
 SETTINGS = TrackerSettings(tensorboard=False)
 NEVER = StopRule()
 
@@ -56,15 +49,24 @@ def update(learner: int, number: int, **more: Any) -> Update:
     return Update(learner, Version(0, number), **(fields | more))
 
 
-def test_steps_of_all_learners_add_up_and_the_version_is_the_newest() -> None:
-    tracker = make_tracker(steps=500, learners=3)
-    sent = [(0, 1), (1, 1), (0, 2), (2, 1), (1, 2), (0, 3), (2, 3)]
-    for learner, number in sent:
-        assert not tracker.report(update(learner, number))[0]
+def workers_of(tracker: Tracker) -> Any:
+    return tracker.status().workers
+
+
+def test_steps_of_all_learners_add_up_and_what_is_shown_is_the_mean_of_their_newest() -> None:
+    tracker = make_tracker(steps=500, learners=2)
+    for learner, number, lag in [
+        (0, 1, (9.0, 9.0, 9.0)),
+        (0, 2, (1.0, 3.0, 4.0)),
+        (1, 1, (0.0, 2.0, 5.0)),
+    ]:
+        assert not tracker.report(update(learner, number, lag=lag))[0]
     status = tracker.status()
-    assert status.steps == 500 + 10 * len(sent)
-    assert status.version == 3
+    assert status.steps == 500 + 10 * 3
+    assert status.version == 2  # the newest, and not the last
     assert status.workers is None  # the servers step a learner's own memory
+    assert status.lag == (0.0, 2.5, 5.0)
+    assert status.values == {"policy_loss": 0.5, "of 0": 1.0, "of 1": 1.0}
 
 
 def test_a_role_that_begins_again_is_told_so_and_goes_on_at_the_steps_of_the_run() -> None:
@@ -78,37 +80,18 @@ def test_a_role_that_begins_again_is_told_so_and_goes_on_at_the_steps_of_the_run
     assert tracker.begin("actor-0")[:2] == (0, 500)
 
 
-def test_what_is_shown_is_the_mean_of_each_learners_newest() -> None:
-    tracker = make_tracker(learners=2)
-    tracker.report(update(0, 1, lag=(9.0, 9.0, 9.0)))
-    tracker.report(update(1, 1, lag=(0.0, 2.0, 5.0)))
-    tracker.report(update(0, 2, lag=(1.0, 3.0, 4.0)))
-    status = tracker.status()
-    assert status.lag == (0.0, 2.5, 5.0)
-    assert status.values == {"policy_loss": 0.5, "of 0": 1.0, "of 1": 1.0}
-
-
 def test_workers_traffic_is_summed_and_waits_are_averaged() -> None:
     tracker = make_tracker(learners=3)
     tracker.report(update(0, 1, traffic=Traffic(1, 0, 0, 100), queue=7, waited=9.0))
     tracker.report(update(1, 1, traffic=Traffic(2, 1, 0, 300), queue=1, waited=0.5))
     tracker.report(update(0, 2, traffic=Traffic(5, 2, 1, 600), queue=2, waited=1.5))
-    workers = tracker.status().workers
-    assert workers is not None
+    workers = workers_of(tracker)
     assert workers.traffic == Traffic(counted=7, dropped=3, partial=1, moved=900)
     assert (workers.active, workers.all, workers.updates) == (2, 3, 3)
     assert (workers.queue, workers.waited) == (1.5, 1.0)
-
-
-def test_what_a_lost_worker_had_counted_stays() -> None:
-    tracker = make_tracker(learners=2)
-    tracker.report(update(0, 1, traffic=Traffic(5, 2, 1, 600)))
-    tracker.report(update(1, 1, traffic=Traffic(4, 0, 0, 500)))
-    tracker.report(update(0, 2, traffic=Traffic(1, 0, 0, 100)))  # of the one in its place
-    tracker.report(update(0, 3, traffic=Traffic(2, 1, 0, 200)))
-    workers = tracker.status().workers
-    assert workers is not None
-    assert workers.traffic == Traffic(counted=11, dropped=3, partial=1, moved=1300)
+    tracker.report(update(0, 3, traffic=Traffic(1, 0, 0, 100)))  # of one in the place of a lost one
+    tracker.report(update(0, 4, traffic=Traffic(2, 1, 0, 200)))
+    assert workers_of(tracker).traffic == Traffic(counted=9, dropped=4, partial=1, moved=1100)
 
 
 def test_a_learner_that_was_silent_is_not_active(now: list[float]) -> None:
@@ -117,9 +100,7 @@ def test_a_learner_that_was_silent_is_not_active(now: list[float]) -> None:
     for learner, passed in [(0, 0.0), (1, 0.0), (0, 9.0), (0, 2.0)]:
         now[0] += passed
         tracker.report(update(learner, 1, traffic=Traffic()))
-        workers = tracker.status().workers
-        assert workers is not None
-        active.append(workers.active)
+        active.append(workers_of(tracker).active)
     assert active == [1, 2, 2, 1]  # at the end learner 1 has said nothing for 11 s
 
 
@@ -127,7 +108,7 @@ def test_a_learner_that_was_silent_is_not_active(now: list[float]) -> None:
 def test_a_deterministic_round_is_taken_in_at_once_in_order(order: tuple[int, ...]) -> None:
     tracker = make_tracker(stop=StopRule(steps=55), every=10, learners=3)
     status = tracker.status()
-    for learner in order[:2]:
+    for learner in (order[0], *order[:2]):  # the first one again, as after an error: it counts once
         assert not tracker.report(update(learner, 1, values={"loss": 0.1 * learner}))[0]
         assert tracker.status() == status  # nothing until all have come
     assert not tracker.report(update(order[2], 1, values={"loss": 0.1 * order[2]}))[0]
@@ -137,33 +118,22 @@ def test_a_deterministic_round_is_taken_in_at_once_in_order(order: tuple[int, ..
     assert [tracker.report(update(learner, 2))[0] for learner in order] == [False, False, True]
 
 
-def test_a_report_made_again_after_an_error_counts_once_in_a_deterministic_round() -> None:
-    tracker = make_tracker(every=10, learners=2)
-    for learner in (0, 0, 1):
-        tracker.report(update(learner, 1))
-    assert tracker.status().steps == 20
-
-
-def test_games_of_rounds_that_were_not_learned_from_wait_in_deterministic_runs() -> None:
-    tracker = make_tracker(every=10, learners=2)
-    for actor, round, score in [(1, 0, 4.0), (0, 1, 9.0), (0, 0, 2.0)]:
-        tracker.episodes([Episode(actor, round, score, 5)])
-    for learner in range(2):
-        tracker.report(update(learner, 1))
-    assert (tracker.status().games, tracker.status().score) == (2, 3.0)
-    for learner in range(2):
-        tracker.report(update(learner, 2))
-    assert (tracker.status().games, tracker.status().score) == (3, 5.0)
-
-
-def test_games_of_a_deterministic_round_stay_in_the_order_they_ended_in() -> None:
+def test_games_of_a_deterministic_round_wait_for_it_and_stay_in_the_order_they_ended_in() -> None:
     """Sorted by their scores, the newest 50 were the best 50, and Catch ended too early."""
     tracker = make_tracker(every=10, learners=2)
-    tracker.episodes([Episode(1, 0, 1.0, 9)] * 20 + [Episode(1, 0, -1.0, 9)] * 25)
-    tracker.episodes([Episode(0, 0, 1.0, 9)] * 10 + [Episode(0, 0, -1.0, 9)] * 10)
-    for learner in range(2):
-        tracker.report(update(learner, 1))
-    assert tracker.status().score == (-5 + 20 - 25) / 50  # five of actor 0, all of actor 1
+    for actor, round, scores in [
+        (1, 0, [1.0] * 20 + [-1.0] * 25),
+        (0, 1, [9.0]),
+        (0, 0, [1.0] * 10 + [-1.0] * 10),
+    ]:
+        tracker.episodes([Episode(actor, round, score, 9) for score in scores])
+    for version, games, total in (
+        (1, 65, -5 + 20 - 25),  # the newest 50 are five of actor 0, and all of actor 1
+        (2, 66, -4 + 20 - 25 + 9),
+    ):
+        for learner in range(2):
+            tracker.report(update(learner, version))
+        assert (tracker.status().games, tracker.status().score) == (games, total / 50)
 
 
 def test_steps_behind_marked_and_newest_versions_are_remembered() -> None:
@@ -176,48 +146,45 @@ def test_steps_behind_marked_and_newest_versions_are_remembered() -> None:
     }  # fmt: skip
 
 
-def play(folder: Path, numbers: range, **facts: Any) -> None:
-    tracker = make_tracker(folder, **facts)
-    for number in numbers:
-        tracker.episodes([Episode(0, 0, float(number), 5)])
-        tracker.report(update(0, number))
-    tracker.finish()
-
-
 def test_every_game_has_a_line_until_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracker_module, "GAMES_WITH_LINES", 8)
-    every = [*range(1, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), 80, 96]
-    play(tmp_path, range(1, 31))
-    play(tmp_path, range(31, 101), counters={"games": 30})  # goes on
+    for first, end in ((1, 31), (31, 101)):  # the second run goes on with the first
+        tracker = make_tracker(tmp_path, counters={"games": first - 1})
+        for number in range(first, end):
+            tracker.episodes([Episode(0, 0, float(number), 5)])
+            tracker.report(update(0, number))
+        tracker.finish()
     lines = read_lines(tmp_path / "episodes.jsonl")
+    every = [*range(1, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), 80, 96]
     assert [line["score"] for line in lines] == every
     assert [line.get("games") for line in lines[7:10]] == [None, 2, 2]
     assert sum(line.get("games", 1) for line in lines) == 96
 
 
 def slices(*versions: Version) -> list[Params]:
-    """Return the vector cut in two halves, of the given versions."""
-    vector = torch.arange(LAYOUT.size, dtype=torch.float32)
+    """Return the vector cut in parts of these versions."""
     cuts = LAYOUT.cut(len(versions))
-    return [Params(v, vector[cut]) for v, cut in zip(versions, cuts, strict=True)]
+    return [Params(v, VECTOR[cut]) for v, cut in zip(versions, cuts, strict=True)]
 
 
-def states(parts: list[Params]) -> list[dict[str, torch.Tensor]]:
-    return [{"mean": 2 * p.values, "count": torch.tensor(3.0)} for p in parts]
+EIGHT = slices(*[Version(0, 8)] * 3)
+
+
+def save(tracker: Tracker, parts: list[Params], **more: Any) -> None:
+    states = [{"mean": 2 * p.values, "count": torch.tensor(3.0)} for p in parts]
+    tracker.checkpoint(parts, states, {"entropy": torch.tensor(0.25)}, 123, **more)
 
 
 def test_a_checkpoint_is_put_together_from_its_slices(tmp_path: Path) -> None:
     tracker = make_tracker(tmp_path)
-    parts = slices(Version(1, 4), Version(1, 4), Version(1, 4))
-    tracker.checkpoint(parts, states(parts), {"entropy": torch.tensor(0.25)}, 123)
+    save(tracker, slices(Version(1, 4), Version(1, 4), Version(1, 4)))
     tracker.finish()
     path, found, _ = newest_checkpoint(tmp_path / "checkpoints")
     assert path.name == "00000004.safetensors"
     assert (found.version, found.steps) == (Version(1, 4), 123)
-    want = LAYOUT.named(torch.arange(LAYOUT.size, dtype=torch.float32))
-    for name, tensor in want.items():
+    for name, tensor in LAYOUT.named(VECTOR).items():
         assert torch.equal(found.tensors[f"parameter/{name}"], tensor)
         assert torch.equal(found.tensors[f"optimizer/mean/{name}"], 2 * tensor)
     assert found.tensors["optimizer/count"] == 3.0
@@ -227,68 +194,61 @@ def test_a_checkpoint_is_put_together_from_its_slices(tmp_path: Path) -> None:
 
 def test_a_checkpoint_with_a_slice_missing_is_refused(tmp_path: Path) -> None:
     tracker = make_tracker(tmp_path)
-    parts = slices(Version(0, 4), Version(0, 4), Version(0, 4))
-    size = LAYOUT.size
+    needs = f"a checkpoint needs all {LAYOUT.size} parameters, got "
     for lost in range(3):
-        left = parts[:lost] + parts[lost + 1 :]
-        with pytest.raises(ValueError, match=f"a checkpoint needs all {size} parameters, got "):
-            tracker.checkpoint(left, states(left), {}, 1)
+        with pytest.raises(ValueError, match=needs):
+            save(tracker, EIGHT[:lost] + EIGHT[lost + 1 :])
     tracker.finish()
     assert not (tmp_path / "checkpoints").exists()
 
 
 def test_slices_of_several_versions_are_for_asynchronous_runs(tmp_path: Path) -> None:
-    tracker = make_tracker(tmp_path)
-    parts = slices(Version(0, 4), Version(0, 6))
+    tracker, parts = make_tracker(tmp_path), slices(Version(0, 4), Version(0, 6))
     with pytest.raises(ValueError, match="a checkpoint needs slices of one version, got"):
-        tracker.checkpoint(parts, states(parts), {}, 1)
-    tracker.checkpoint(parts, states(parts), {}, 1, mixed=True)
+        save(tracker, parts)
+    save(tracker, parts, mixed=True)
     tracker.finish()
     _, found, _ = newest_checkpoint(tmp_path / "checkpoints")
     assert found.version == Version(0, 6)
     assert found.counters["server_versions"] == [4, 6]
 
 
-def test_metrics_of_workers_hold_nothing_timed_in_deterministic_runs(tmp_path: Path) -> None:
-    seen = []
-    for every in (1, None):
-        folder = tmp_path / str(every)
-        folder.mkdir()
-        tracker = make_tracker(folder, every=every, learners=1)
-        tracker.report(update(0, 1, traffic=Traffic(3, 2, 1, 400), queue=2, waited=0.5))
-        tracker.finish()
-        seen += read_lines(folder / "metrics.jsonl")
-    exact, free = seen
-    gradients = {"gradients_counted": 3, "gradients_dropped": 2, "gradients_partial": 1}
-    timed = {"moved_bytes": 400, "active_workers": 1, "queue_depth": 2, "waited_seconds": 0.5}
-    assert exact.items() >= gradients.items()
-    assert free.items() >= (gradients | timed | {"updates": 1}).items()
-    assert not timed.keys() & exact.keys()
+def lines_of(folder: Path, now: list[float], *passed: float, **more: Any) -> list[dict[str, Any]]:
+    """Return the lines of a run from step 500 on, with a report of 200 after so many seconds."""
+    tracker = make_tracker(folder, steps=500, **more)
+    tracker.spent({"actor-0": {"act": 1.0}}, cores=1.5)
+    told: dict[str, Any] = {"traffic": Traffic(3, 2, 1, 400), "queue": 2, "waited": 0.5}
+    for number, seconds in enumerate(passed, 1):
+        now[0] += seconds
+        tracker.report(update(0, number, steps=200, **told))
+    tracker.finish()
+    return read_lines(folder / "metrics.jsonl")
 
 
 @pytest.mark.parametrize("every", [1, None])
 def test_what_is_timed_stands_in_free_runs_only(
     tmp_path: Path, now: list[float], every: int | None
 ) -> None:
-    tracker = make_tracker(tmp_path, every=every, steps=500)
-    tracker.spent({"actor-0": {"act": 1.0}}, cores=1.5)
-    for number, seconds in ((1, 10.0), (2, 0.5), (3, 3.5)):  # no line is due after half a second
-        now[0] += seconds
-        tracker.report(update(0, number, steps=200))
-    tracker.finish()
-    names = ("throughput", "time_actor_act", "cores_busy")
-    found = [[line.get(name) for name in names] for line in read_lines(tmp_path / "metrics.jsonl")]
-    assert found == ([[20.0, 1.0, 1.5], [100.0, 1.0, 1.5]] if every is None else [[None] * 3] * 3)
+    lines = lines_of(tmp_path, now, 10.0, 0.5, 3.5, every=every)
+    timed = {"time_actor_act": 1.0, "cores_busy": 1.5, "moved_bytes": 400, "active_workers": 1}
+    timed |= {"queue_depth": 2, "waited_seconds": 0.5}
+    free = [timed | {"throughput": 20.0, "updates": 1}, timed | {"throughput": 100.0, "updates": 3}]
+    found = [{name: line[name] for name in free[0] if name in line} for line in lines]
+    assert found == (free if every is None else [{}] * 3)  # free: none is due after half a second
+    gradients = {"gradients_counted": 3, "gradients_dropped": 2, "gradients_partial": 1}
+    assert all(line.items() >= gradients.items() for line in lines)
 
 
 def test_the_last_line_has_no_speed_of_milliseconds(tmp_path: Path, now: list[float]) -> None:
-    tracker = make_tracker(tmp_path, StopRule(steps=1_100), steps=500)
-    for number, seconds in ((1, 10.0), (2, 2.0), (3, 0.001)):
-        now[0] += seconds
-        tracker.report(update(0, number, steps=200))
-    tracker.finish()
-    speeds = [line["throughput"] for line in read_lines(tmp_path / "metrics.jsonl")]
-    assert speeds == [20.0, 100.0, 100.0]
+    lines = lines_of(tmp_path, now, 10.0, 2.0, 0.001, stop=StopRule(steps=1_100))
+    assert [line["throughput"] for line in lines] == [20.0, 100.0, 100.0]
+
+
+@pytest.mark.parametrize("every", [10, None])
+def test_a_run_that_is_stopped_between_two_lines_has_a_last_one(
+    tmp_path: Path, now: list[float], every: int | None
+) -> None:
+    assert lines_of(tmp_path, now, 0.9, 0.9, every=every)[-1]["steps"] == 900
 
 
 def test_a_mean_of_fewer_games_than_were_asked_for_is_below_those_of_all(tmp_path: Path) -> None:
@@ -296,8 +256,7 @@ def test_a_mean_of_fewer_games_than_were_asked_for_is_below_those_of_all(tmp_pat
     told = ((7.0, False), (4.0, True), (9.0, False), (6.0, True))
     for version, (mean, whole) in enumerate(told):
         tracker.evaluated(mean, 100, version, whole)
-    parts = slices(Version(0, 8), Version(0, 8), Version(0, 8))
-    tracker.checkpoint(parts, states(parts), {}, 80)
+    save(tracker, EIGHT)
     tracker.finish()
     _, found, _ = newest_checkpoint(tmp_path / "checkpoints")
     assert found.counters["evaluated"] == [3, 6.0, 1.0]
@@ -317,8 +276,7 @@ def test_what_is_kept_is_asked_when_old_checkpoints_go(
 
     monkeypatch.setattr("colobus.roles.tracker.checkpoints.write_checkpoint", write)
     monkeypatch.setattr("colobus.roles.tracker.checkpoints.forget_old", forget)
-    parts = slices(Version(0, 8), Version(0, 8), Version(0, 8))
-    tracker.checkpoint(parts, states(parts), {}, 80)
+    save(tracker, EIGHT)
     tracker.finish()
     assert 3 in kept[-1]
 
@@ -349,24 +307,13 @@ def test_shares_are_those_since_the_last_line_and_of_all_roles_of_a_kind() -> No
             "learner-0": {"learn": 1.0, "wait for experience": 3.0},
         }
     )
-    assert shares.values() == {
-        "time_actor_act": 0.75,
-        "time_actor_emulate": 0.25,
-        "time_learner_learn": 0.25,
-        "time_learner_wait_for_experience": 0.75,
-    }
-
-
-def test_a_role_that_began_again_counts_anew_and_silence_keeps_the_shares() -> None:
-    shares = StageShares()
-    shares.take({"actor-0": {"act": 10.0, "emulate": 10.0}})
-    shares.values()
-    shares.take({"actor-0": {"act": 1.0, "emulate": 13.0}})
-    again = shares.values()
-    assert again == {"time_actor_act": 0.25, "time_actor_emulate": 0.75}
-    assert shares.values() == again
-    shares.take({"actor-0": {"act": 1.0, "emulate": 13.0}})
-    assert shares.values() == again
+    learner = {"time_learner_learn": 0.25, "time_learner_wait_for_experience": 0.75}
+    assert shares.values() == {"time_actor_act": 0.75, "time_actor_emulate": 0.25, **learner}
+    again = {"time_actor_act": 0.25, "time_actor_emulate": 0.75, **learner}
+    for _ in range(2):  # a role that began again counts anew, and silence keeps the shares
+        shares.take({"actor-0": {"act": 1.0, "emulate": 6.0}})
+        assert shares.values() == again
+        assert shares.values() == again
 
 
 @pytest.mark.slow
@@ -389,7 +336,7 @@ def frames_of(path: Path, count: int, height: int, width: int) -> tuple[Any, Any
     """Return the frames and the reconstructions of a picture in their own size, as RGB."""
     found = cv2.imread(str(path))
     assert found is not None
-    scale = -(-picture.SIDE // max(height, width))
+    scale = -(-SIDE // max(height, width))
     high, wide = height * scale, width * scale
     assert found.shape == (2 * (high + MARGIN) + GAP, count * (wide + GAP) + GAP, 3)
     rows = []
@@ -431,25 +378,23 @@ def test_it_is_drawn_now_and_then(tmp_path: Path, now: list[float]) -> None:
     drawn = Picture(tmp_path / RECONSTRUCTION, stand_in(SimpleNamespace(put=put)))
     drawn.finish()
     assert put.call_count == 0
-    grey = [np.full((2, 10, 5), level, dtype=np.uint8) for level in (10, 20, 30, 40)]
 
-    def show(level: int) -> None:
-        drawn.show(grey[level], grey[level], 5)
+    def count_and_grey() -> tuple[int, int]:
+        return put.call_count, frames_of(tmp_path / RECONSTRUCTION, 2, 10, 5)[0].max()
 
-    show(0)
-    assert frames_of(tmp_path / RECONSTRUCTION, 2, 10, 5)[0].max() == 10
-    now[0] += picture.SECONDS / 2
-    show(1)
-    assert put.call_count == 1
-    now[0] += picture.SECONDS / 2
-    show(2)
-    assert put.call_count == 2
-    assert frames_of(tmp_path / RECONSTRUCTION, 2, 10, 5)[0].max() == 30
-    show(3)
-    drawn.finish()
-    drawn.finish()
-    assert put.call_count == 3
-    assert frames_of(tmp_path / RECONSTRUCTION, 2, 10, 5)[0].max() == 40
+    for level, passed, want in [
+        (10, 0.0, (1, 10)),
+        (20, SECONDS / 2, (1, 10)),
+        (30, SECONDS / 2, (2, 30)),
+        (40, 0.0, (2, 30)),
+    ]:
+        now[0] += passed
+        grey = np.full((2, 10, 5), level, dtype=np.uint8)
+        drawn.show(grey, grey, 5)
+        assert count_and_grey() == want
+    for _ in range(2):
+        drawn.finish()
+        assert count_and_grey() == (3, 40)
 
 
 @pytest.mark.parametrize("form", ["latent", "auxiliary"])
@@ -479,15 +424,3 @@ def test_games_of_a_new_tracker_are_all_new() -> None:
     tracker.episodes([Episode(0, 0, 1.0, 9)] * 3)
     tracker.report(update(0, 1))
     assert [len(tracker.episodes_since(number)[0]) for number in (0, 2, 500)] == [3, 1, 3]
-
-
-@pytest.mark.parametrize("every", [10, None])
-def test_a_run_that_is_stopped_between_two_lines_has_a_last_one(
-    tmp_path: Path, now: list[float], every: int | None
-) -> None:
-    tracker = make_tracker(tmp_path, every=every, steps=500)
-    for number in (1, 2):
-        now[0] += 0.9
-        tracker.report(update(0, number, steps=200))
-    tracker.finish()
-    assert read_lines(tmp_path / "metrics.jsonl")[-1]["steps"] == 900
