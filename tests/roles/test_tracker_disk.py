@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from colobus.core import checkpoint as checkpoint_module
-from colobus.core.checkpoint import list_checkpoints, newest_checkpoint
+from colobus.core.checkpoint import list_checkpoints, newest_checkpoint, read_checkpoint
+from colobus.core.files import read_lines
 from colobus.core.types import Params, Update, Version
 from colobus.ops.flat import Layout
 from colobus.roles.tracker import RunFacts, StopRule, Tracker, TrackerSettings
@@ -25,30 +25,31 @@ from helpers.launching import wait_until
 LAYOUT = Layout(make_net())
 
 
-def make_tracker(
-    folder: Path, patience: float = 60.0, every: int | None = None, **settings: Any
-) -> Tracker:
-    fields = {"tensorboard": False, "disk_patience": patience} | settings
+def make_tracker(folder: Path, every: int | None = None, **settings: Any) -> Tracker:
+    fields = {"tensorboard": False, "disk_patience": 60.0} | settings
     facts = RunFacts(every=every)
     return Tracker(tracker_files(folder), TrackerSettings(**fields), StopRule(), LAYOUT, {}, facts)
 
 
 def save(tracker: Tracker, number: int) -> None:
-    values = torch.full((LAYOUT.size,), float(number))
-    params = Params(Version(0, number), values)
+    params = Params(Version(0, number), torch.full((LAYOUT.size,), float(number)))
     tracker.checkpoint([params], [{"count": torch.tensor(1.0)}], {}, 10 * number)
 
 
-def report(tracker: Tracker, number: int) -> None:
-    tracker.report(Update(0, Version(0, number), 10, (1.0, 1.0, 1.0), {"loss": 1.0}))
+def report(tracker: Tracker, *numbers: int) -> None:
+    for number in numbers:
+        tracker.report(Update(0, Version(0, number), 10, (1.0, 1.0, 1.0), {"loss": 1.0}))
+
+
+def lines_of(folder: Path) -> list[int]:
+    """Return the versions that have a line."""
+    return [line["version"] for line in read_lines(folder / "metrics.jsonl")]
 
 
 class Disk:
     """Stands for the disk below `write_checkpoint`: it fails as it is told."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.error: Exception | None = None
-        monkeypatch.setattr(os, "fsync", self.fsync)
+    error: BaseException | None = None
 
     def fsync(self, descriptor: int) -> None:
         if self.error:
@@ -57,8 +58,10 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    monkeypatch.setattr(os, "fsync", disk.fsync)
     monkeypatch.setattr("colobus.roles.tracker.writer.RETRY_SECONDS", 0.01)
-    return Disk(monkeypatch)
+    return disk
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -87,12 +90,11 @@ def test_what_may_pass_is_told_at_once_and_tried_again(
     disk.error = None
     tracker.finish()
     assert tracker.status().trouble == ""
-    found = [read.version.number for read in map(checkpoint_module.read_checkpoint,
-             list_checkpoints(tmp_path / "checkpoints"))]  # fmt: skip
+    paths = list_checkpoints(tmp_path / "checkpoints")
+    found = [read_checkpoint(path).version.number for path in paths]
     assert found[-1] == 19  # the newest; of those that waited no other
     assert len(found) <= 2
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["version"] for line in lines] == list(range(2, 20))
+    assert lines_of(tmp_path) == list(range(2, 20))
 
 
 @pytest.mark.parametrize(
@@ -115,8 +117,7 @@ def test_other_errors_end_the_run_by_name(tmp_path: Path, disk: Disk, error: Exc
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_writer_whose_thread_is_gone_is_seen_at_once(tmp_path: Path, disk: Disk) -> None:
     tracker = make_tracker(tmp_path)
-    end: Any = SystemExit()  # ends a thread without a word
-    disk.error = end
+    disk.error = SystemExit()  # ends a thread without a word
     save(tracker, 1)
     wait_until(tracker.failure)
     assert "the writing thread has ended" in str(tracker.failure())
@@ -127,7 +128,7 @@ def test_a_writer_whose_thread_is_gone_is_seen_at_once(tmp_path: Path, disk: Dis
 def test_a_run_folder_that_was_deleted_is_named_and_not_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    tracker = make_tracker(folder, patience=0.0)
+    tracker = make_tracker(folder, disk_patience=0.0)
     report(tracker, 1)
     wait_until((folder / "metrics.jsonl").exists)
     (folder / "metrics.jsonl").unlink()
@@ -186,24 +187,18 @@ def test_the_end_waits_for_a_disk_for_its_patience(monkeypatch: pytest.MonkeyPat
     assert waited == [END_SECONDS, 100.0]
 
 
-def test_a_version_saved_twice_is_always_complete(tmp_path: Path, disk: Disk) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_version_saved_twice_is_complete(tmp_path: Path, disk: Disk, deleted: bool) -> None:
     """At the end of a run its newest version is saved again: a kill must not cost the only one."""
     tracker = make_tracker(tmp_path, keep_checkpoints=1)
     save(tracker, 1)
     save(tracker, 2)
     wait_until(lambda: tracker.status().last_checkpoint == "00000002.safetensors")
-    disk.error = RuntimeError("killed")
-    save(tracker, 2)
-    tracker.finish()  # nothing had to be written
-    assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 2
-
-
-def test_a_version_that_was_deleted_is_saved_again(tmp_path: Path) -> None:
-    tracker = make_tracker(tmp_path)
-    save(tracker, 2)
-    wait_until(lambda: tracker.status().last_checkpoint)
-    for path in (tmp_path / "checkpoints").iterdir():
-        path.unlink()
+    if deleted:
+        for path in (tmp_path / "checkpoints").iterdir():
+            path.unlink(missing_ok=True)
+    else:
+        disk.error = RuntimeError("killed")  # nothing has to be written
     save(tracker, 2)
     tracker.finish()
     assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 2
@@ -213,7 +208,8 @@ def test_what_others_cannot_write_ends_the_run_too(tmp_path: Path, disk: Disk) -
     tracker = make_tracker(tmp_path, checkpoint_seconds=1000.0)
     tracker.beside(None)  # as always
     assert tracker.status().trouble == ""
-    tracker.beside(OSError(errno.EIO, "the replay buffer cannot be saved"))
+    error = OSError(errno.EIO, "the replay buffer cannot be saved")
+    tracker.beside(error)
     wait_until(lambda: tracker.status().trouble)
     assert tracker.status().trouble == "the replay buffer cannot be saved"
     assert tracker.failure() is None
@@ -221,8 +217,8 @@ def test_what_others_cannot_write_ends_the_run_too(tmp_path: Path, disk: Disk) -
     tracker.beside(None)
     wait_until(lambda: not tracker.status().trouble)
     tracker.finish()
-    tracker = make_tracker(tmp_path, patience=0.0)
-    tracker.beside(OSError(errno.EIO, "the replay buffer cannot be saved"))
+    tracker = make_tracker(tmp_path, disk_patience=0.0)
+    tracker.beside(error)
     wait_until(tracker.failure)
     with pytest.raises(OSError, match="the replay buffer cannot be saved"):
         tracker.finish()
@@ -241,40 +237,30 @@ def test_lines_survive_partial_writes(tmp_path: Path, monkeypatch: pytest.Monkey
     tracker = make_tracker(tmp_path, every=1)
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", write)
-        for number in range(1, 4):
-            report(tracker, number)
+        report(tracker, 1, 2, 3)
         wait_until(lambda: calls[0] > 12)
     tracker.finish()
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["version"] for line in lines] == [1, 2, 3]
+    assert lines_of(tmp_path) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("what", ["raises", "hangs", "import"])
 def test_tensorboard_can_neither_stop_nor_hold_up_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    import tensorboardX
-
     hang = threading.Event()
 
-    class Writer:
-        def __init__(self, folder: str) -> None:
-            assert folder.startswith("/")  # never an address such as s3://x
-            if what == "import":
-                raise ImportError("no boto3")
+    def add_scalar(*_: Any) -> None:
+        if what == "raises":
+            raise RuntimeError("the thread is dead")
+        hang.wait(30)
 
-        def add_text(self, *_: Any) -> None:
-            pass
+    def writer(folder: str) -> Mock:
+        assert folder.startswith("/")  # never an address such as s3://x
+        if what == "import":
+            raise ImportError("no boto3")
+        return Mock(spec=["add_text", "add_scalar", "close"], add_scalar=add_scalar)
 
-        def add_scalar(self, *_: Any) -> None:
-            if what == "raises":
-                raise RuntimeError("the thread is dead")
-            hang.wait(30)
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(tensorboardX, "SummaryWriter", Writer)
+    monkeypatch.setattr("tensorboardX.SummaryWriter", writer)
     monkeypatch.setattr("colobus.roles.tracker.tensorboard.END_SECONDS", 0.05)
     monkeypatch.setattr("colobus.roles.tracker.tensorboard.MOST", 3 if what == "hangs" else 100)
     tracker = make_tracker(tmp_path, every=1, tensorboard=True)
@@ -300,8 +286,7 @@ def test_the_age_of_what_is_unsaved(tmp_path: Path, now: list[float]) -> None:
     now[0] += 30
     assert tracker.status().unsaved == 30.0
     save(tracker, 1)
-    while not tracker.status().last_checkpoint:
-        pass
+    wait_until(lambda: tracker.status().last_checkpoint)
     now[0] += 400
     assert tracker.status().unsaved == 0.0
     report(tracker, 2)
