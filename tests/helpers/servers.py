@@ -9,7 +9,7 @@ import torch
 
 from colobus.algorithms.api import Algorithm
 from colobus.core.errors import Deadline
-from colobus.core.types import Episode, Trajectory, Update, Version
+from colobus.core.types import Answer, Episode, Gradient, Trajectory, Update, Version
 from colobus.nets.network import Network
 from colobus.ops.flat import FlatParameters
 from colobus.ops.optimizers import OptimizerSettings
@@ -36,6 +36,31 @@ def server_of(
     """Return a server over these parameters, of another ``kind`` if a test watches it."""
     given = ServerSettings(**{"patience": 0.0, **settings})
     return kind(values, optimizer, admission, version, given, state)
+
+
+def servers_of(flat: FlatParameters, count: int, **given: Any) -> list[Any]:
+    """Return a server for each of so many slices, which steps that memory (`server_of`)."""
+    return [server_of(flat.values[cut], **given) for cut in flat.layout.cut(count)]
+
+
+class Recording(ParameterServer):
+    """A server that keeps copies of what is pushed, and may fail before or after taking it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.pushed: list[Gradient] = []
+        self.fails = ""
+
+    def push(self, gradient: Gradient) -> Answer:
+        """Note the gradient, and take it unless this call fails."""
+        self.pushed.append(gradient._replace(values=gradient.values.clone()))
+        fails, self.fails = self.fails, ""
+        if fails == "before":
+            raise ConnectionError("gone")
+        answer = super().push(gradient)
+        if fails == "after":
+            raise ConnectionError("the answer was lost")
+        return answer
 
 
 class Reports:

@@ -15,7 +15,7 @@ import torch
 from colobus.algorithms.a3c import A3C
 from colobus.core.errors import Deadline
 from colobus.core.files import read_lines
-from colobus.core.types import Answer, Gradient, Origin, Params, State, Traffic, Update, Version
+from colobus.core.types import Gradient, Origin, Params, State, Traffic, Update, Version
 from colobus.experiment.presets import PRESETS
 from colobus.ops.flat import FlatParameters
 from colobus.roles.backprop import Backprop
@@ -33,74 +33,45 @@ from colobus.training.runtimes import Launcher, Plan
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, make_net, random_trajectory, stand_in
-from helpers.servers import Reports, server_of
+from helpers.servers import Recording, Reports, servers_of
 
 START = Version(0, 3)
 ALGORITHM = A3C(lr=1e-2, lr_end=2e-3, anneal_steps=400)
 
 
-class Recording(ParameterServer):
-    """A server that notes what is pushed, and may fail before or after taking it."""
-
-    log: Reports
-    fails = ""
-
-    def push(self, gradient: Gradient) -> Answer:
-        self.log.events.append(gradient._replace(values=gradient.values.clone()))
-        fails, self.fails = self.fails, ""
-        if fails == "before":
-            raise ConnectionError("gone")
-        answer = super().push(gradient)
-        if fails == "after":
-            raise ConnectionError("the answer was lost")
-        return answer
-
-
 class Scene:
     """Two servers and learner 0 of two workers, with trajectories of noise."""
 
-    def __init__(self, admission: Admission, asynchronous: bool = False) -> None:
+    def __init__(self, admission: Admission, **more: Any) -> None:
         self.log = stand_in(Reports())
         flat = FlatParameters(make_net())
         self.size = flat.layout.size
-        self.cuts = flat.layout.cut(2)
-        self.servers = [
-            server_of(flat.values[c].clone(), admission, START, kind=Recording) for c in self.cuts
-        ]
+        self.servers = servers_of(flat, 2, admission=admission, version=START, kind=Recording)
         for server in self.servers:
-            server.log = self.log
+            server.pushed = self.log.events
         self.replay = TrajectoryQueue(Fifo(2), capacity=9, patience=0.0)
         self.cache = PublishedParameters(Params(START, flat.values.clone()), kept=9, patience=0.0)
-        client = RemoteClient(
-            0, flat, self.servers, START, cache=self.cache, asynchronous=asynchronous
-        )
-        self.learner = Learner(
-            0,
-            ALGORITHM,
-            client,
-            Backprop(ALGORITHM, 0, 5),
-            SharedSchedule(ALGORITHM, ALGORITHM.start(), 100, first=START, learners=2),
-            self.replay,
-            self.log,
-        )
+        client = RemoteClient(0, flat, self.servers, START, cache=self.cache, **more)
+        compute, started = Backprop(ALGORITHM, 0, 5), ALGORITHM.start()
+        schedule = SharedSchedule(ALGORITHM, started, 100, first=START, learners=2)
+        self.learner = Learner(0, ALGORITHM, client, compute, schedule, self.replay, self.log)
         self.fed = 0
 
     def step(self, *others: int) -> None:
-        """Let the learner learn from a new trajectory; then push for others to these servers."""
+        """Let the learner learn from a new trajectory; then push for another to these servers."""
         self.feed()
         self.learner.step()
-        for index in others:
-            self.push_for_another(index)
+        self.push_for_another(*others)
 
     def feed(self) -> None:
         rng = np.random.default_rng(self.fed)
         self.replay.add(random_trajectory(rng, round=self.fed, number=2))
         self.fed += 1
 
-    def push_for_another(self, index: int) -> Answer:
-        server = self.servers[index]
-        version, values = server.pull()
-        return ParameterServer.push(server, Gradient(1, version, 0, 1, 8, 1e-2, values))
+    def push_for_another(self, *servers: int) -> None:
+        for server in (self.servers[index] for index in servers):
+            version, values = server.pull()
+            ParameterServer.push(server, Gradient(1, version, 0, 1, 8, 1e-2, values))
 
     def vector(self) -> torch.Tensor:
         return torch.cat([server.pull().values for server in self.servers])
@@ -130,23 +101,20 @@ def test_the_cache_gets_every_version_that_is_pulled() -> None:
         assert scene.cache.newest.version == Version(0, number)
         assert torch.equal(scene.cache.newest.values, scene.vector())
         assert torch.equal(scene.learner.client.flat.values, scene.vector())
-        for index in range(2):
-            scene.push_for_another(index)
+        scene.push_for_another(0, 1)
     assert scene.cache.pull(START, exactly=True).version == START
 
 
 def test_it_waits_for_the_next_version_and_says_whose_gradients_are_there() -> None:
     scene = Scene(Admission(2))
+    there = "a step takes 2 gradients, there are: "
+    with pytest.raises(Deadline, match=f"{there}none$"):
+        scene.servers[0].pull(Version(0, 4))
     scene.step()
     scene.feed()
-    message = (
-        r"^server: no parameters of version 4 for 0 s; the newest are 3; "
-        r"a step takes 2 gradients, there are: learner-0$"
-    )
-    with pytest.raises(Deadline, match=message):
+    message = "^server: no parameters of version 4 for 0 s; the newest are 3; "
+    with pytest.raises(Deadline, match=f"{message}{there}learner-0$"):
         scene.learner.step()
-    with pytest.raises(Deadline, match=r"a step takes 2 gradients, there are: none$"):
-        Scene(Admission(2)).servers[0].pull(Version(0, 4))
     assert scene.replay.depth == 1  # no batch was taken
 
 
@@ -155,8 +123,7 @@ def test_what_became_of_its_gradients_is_counted(monkeypatch: pytest.MonkeyPatch
     sample = scene.replay.sample
 
     def others_are_faster(*who: int) -> Any:
-        for index in who:
-            scene.push_for_another(index)
+        scene.push_for_another(*who)
         return sample()
 
     for who in [(), (0, 1), (0,), (1,), ()]:  # servers at which somebody else was first
@@ -171,8 +138,7 @@ def test_what_became_of_its_gradients_is_counted(monkeypatch: pytest.MonkeyPatch
 
 def test_an_asynchronous_learner_pushes_each_slice_with_its_own_version() -> None:
     scene = Scene(Admission(1, 5), asynchronous=True)
-    scene.push_for_another(1)
-    scene.push_for_another(1)
+    scene.push_for_another(1, 1)
     scene.step()
     told, one, two = scene.log.events
     assert told.version == Version(0, 6)
@@ -242,11 +208,9 @@ def test_schedules_count_batches_whose_gradients_are_dropped(changes: dict[str, 
 
 def test_schedules_count_no_batches_of_workers_that_are_lost() -> None:
     """With --shrink three of four make a version; each of them has 10 steps."""
-    algorithm = replace(ALGORITHM, lr=1.0, lr_end=0.0, anneal_steps=1000)
-    started, first = algorithm.start(), Version(0, 5)
-    schedule = SharedSchedule(algorithm, started, 100, first=first, learners=4)
+    first, played = Version(0, 5), 100
+    schedule = SharedSchedule(ALGORITHM, ALGORITHM.start(), played, first=first, learners=4)
     batch = stand_in(SimpleNamespace(actions=torch.zeros(10)))
-    played = 100
     for version in range(60):
         schedule.before(batch, Version(0, 5 + version))
         assert 0 <= schedule.steps - played <= 40  # a round ahead at most
@@ -266,8 +230,7 @@ def test_an_error_between_two_servers_is_made_good(broken: int, fails: str) -> N
         scene.step()
     assert scene.learner.restart()
     scene.learner.step()
-    for index in range(2):
-        scene.push_for_another(index)
+    scene.push_for_another(0, 1)
     for each in (scene, clean):
         each.step(0, 1)
     assert torch.equal(scene.vector(), clean.vector())
@@ -328,9 +291,7 @@ def test_a_version_of_many_rounds_needs_the_state_of_its_first() -> None:
     hand_over(keeper, range(33), 1)
     assert rounds_of(keeper.saved(1)[1]) == [13]
     assert rounds_of(keeper.saved(2)[1]) == [23]
-    newest = keeper.newest("actor-0")
-    assert newest is not None
-    assert newest["round"] == 32
+    assert (keeper.newest("actor-0") or {})["round"] == 32
 
 
 def test_a_free_run_has_the_newest_states_of_all_actors() -> None:
@@ -357,21 +318,17 @@ def test_a_role_waits_as_long_as_another_may_be_without_progress(
     assert [queue.patience for queue in queues] == [seconds]
 
 
-def test_events_of_a_resumed_run_have_the_time_of_the_run(tmp_path: Path, now: list[float]) -> None:
-    start = stand_in(SimpleNamespace(counters={"seconds": 100.0}))
-    plan = Plan(*[stand_in(None)] * 9)._replace(folder=tmp_path, start=start)
-    write = plan.events(began=now[0])
-    now[0] += 7.0
-    write({"event": "lost"})
-    assert read_lines(tmp_path / "events.jsonl") == [{"seconds": 107.0, "event": "lost"}]
-
-
-def test_the_pulse_of_a_resumed_run_has_the_time_of_the_run(
+def test_events_and_the_pulse_of_a_resumed_run_have_the_time_of_the_run(
     tmp_path: Path, now: list[float]
 ) -> None:
-    base = catch(1_000)
+    base, began = catch(1_000), now[0]
     experiment = replace(base, tracker=replace(base.tracker, pulse_seconds=1.0))
     start = stand_in(SimpleNamespace(counters={"seconds": 100.0}, steps=500))
-    plan = Plan(*[stand_in(None)] * 9)._replace(experiment=experiment, folder=tmp_path, start=start)
-    Run(plan._replace(began=now[0] - 7.0), Launcher()).pulse.beat([])
+    nothing = Plan(*[stand_in(None)] * 9)
+    plan = nothing._replace(experiment=experiment, folder=tmp_path, start=start, began=began)
+    write = plan.events(began=began)
+    now[0] += 7.0
+    write({"event": "lost"})
+    Run(plan, Launcher()).pulse.beat([])
+    assert read_lines(tmp_path / "events.jsonl") == [{"seconds": 107.0, "event": "lost"}]
     assert read_lines(tmp_path / "pulse.jsonl") == [{"seconds": 107.0, "roles": {}}]
