@@ -28,22 +28,10 @@ from colobus.roles.schedule import Schedule
 from colobus.roles.update_schedule import UpdateSchedule
 from conftest import make_net, random_trajectory, stand_in
 from helpers.outcomes import batches_of
-from helpers.servers import Reports, server_of
+from helpers.servers import Recording, Reports, server_of, servers_of
 
 SEED, START = 3, Version(1, 4)
 ALGORITHM = APPO(minibatch=7, epochs=3, lr=1e-2, gradient_clip=0.3)
-
-
-class Recording(ParameterServer):
-    """A server that keeps copies of what is pushed."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.pushed: list[Gradient] = []
-
-    def push(self, gradient: Gradient) -> Any:
-        self.pushed.append(gradient._replace(values=gradient.values.clone()))
-        return super().push(gradient)
 
 
 class Scene:
@@ -59,24 +47,14 @@ class Scene:
     ) -> None:
         self.net = make_net()
         self.flat = FlatParameters(self.net)
-        self.servers = [
-            server_of(self.flat.values[c], version=START, kind=Recording)
-            for c in self.flat.layout.cut(servers)
-        ]
+        self.servers = servers_of(self.flat, servers, version=START, kind=Recording)
         self.replay = TrajectoryQueue(Fifo(4), capacity=9, patience=0.0, replay_mix=replay_mix)
         self.tracker = stand_in(Reports(rounds))
         self.algorithm_state = algorithm.start()
-        self.learner = Learner(
-            0,
-            algorithm,
-            LocalClient(0, self.flat, self.servers, START),
-            Backprop(algorithm, 0, SEED),
-            Schedule(algorithm, self.algorithm_state, 100),
-            self.replay,
-            self.tracker,
-            saves=True,
-            reuse=reuse,
-        )
+        client = LocalClient(0, self.flat, self.servers, START)
+        schedule = Schedule(algorithm, self.algorithm_state, 100)
+        others = Backprop(algorithm, 0, SEED), schedule, self.replay, self.tracker
+        self.learner = Learner(0, algorithm, client, *others, saves=True, reuse=reuse)
 
     def feed(self, round: int = 0, number: int = 4) -> list[Trajectory]:
         """Add two trajectories (20 steps)."""
@@ -84,6 +62,12 @@ class Scene:
         sent = [random_trajectory(rng, a, round, number=number - a) for a in range(2)]
         for trajectory in sent:
             self.replay.add(trajectory)
+        return sent
+
+    def learn(self, round: int = 0, number: int = 4) -> list[Trajectory]:
+        """Add two trajectories, and let the learner make a round of them."""
+        sent = self.feed(round, number)
+        self.learner.step()
         return sent
 
 
@@ -117,8 +101,7 @@ class Plain:
 def test_a_round_is_the_plain_loop_with_torchs_own_optimizer() -> None:
     scene = Scene(servers=3)
     plain = Plain(scene.net, ALGORITHM)
-    batch = as_batch(scene.feed())
-    scene.learner.step()
+    batch = as_batch(scene.learn())
     prepared = ALGORITHM.prepare(plain.net, batch, plain.algorithm_state)
     random = generator(SEED, "learner", 0, *START)
     for _ in range(3):
@@ -128,8 +111,7 @@ def test_a_round_is_the_plain_loop_with_torchs_own_optimizer() -> None:
 
 def test_gradients_are_numbered_and_carry_the_weights_of_their_samples() -> None:
     scene = Scene(servers=2)
-    weights = as_batch(scene.feed()).mask.flatten()
-    scene.learner.step()
+    weights = as_batch(scene.learn()).mask.flatten()
     random = generator(SEED, "learner", 0, *START)
     orders = [torch.randperm(20, generator=random) for _ in range(3)]
     counts = [int(weights[index].sum()) for order in orders for index in order.split(7)]
@@ -147,11 +129,9 @@ def test_gradients_are_numbered_and_carry_the_weights_of_their_samples() -> None
 
 def test_what_is_reported() -> None:
     scene = Scene(rounds=2)
-    scene.feed(0, number=4)
-    scene.learner.step()
+    scene.learn()
     assert not scene.learner.finished
-    scene.feed(1, number=4)
-    scene.learner.step()
+    scene.learn(1)
     assert scene.learner.finished
     one, two = scene.tracker.updates
     assert (one.learner, one.version, one.steps) == (0, Version(1, 5), 20)
@@ -174,8 +154,7 @@ def test_the_values_are_the_means_of_the_last_pass() -> None:
             return total, terms
 
     scene = Scene(Listening(minibatch=7, epochs=3))
-    scene.feed()
-    scene.learner.step()
+    scene.learn()
     (update,) = scene.tracker.updates
     assert len(seen) == 9
     assert update.values.keys() == {*seen[0], "learning_rate", "parameter_norm"}
@@ -202,8 +181,7 @@ def test_where_no_divergence_was_measured_nothing_is_said_and_nothing_follows() 
 
 def test_a_checkpoint_holds_the_newest_version_as_copies() -> None:
     scene = Scene(servers=2)
-    scene.feed()
-    scene.learner.step()
+    scene.learn()
     scene.learner.save()
     slices, optimizers, algorithm_state, steps = scene.tracker.saved[0]
     assert [params.version for params in slices] == [Version(1, 5)] * 2
@@ -211,8 +189,7 @@ def test_a_checkpoint_holds_the_newest_version_as_copies() -> None:
     assert [state["count"].item() for state in optimizers] == [9.0, 9.0]
     assert steps == 120
     before = [t.clone() for t in (*optimizers[0].values(), *algorithm_state.values())]
-    scene.feed(1)
-    scene.learner.step()
+    scene.learn(1)
     after = [*optimizers[0].values(), *algorithm_state.values()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -231,13 +208,11 @@ class Failing(APPO):
 @pytest.mark.parametrize("minibatch", [64, 7])
 def test_a_nan_is_named_and_never_published(minibatch: int) -> None:
     scene = Scene(Failing(minibatch=minibatch, epochs=1), servers=2)
-    scene.feed()
-    scene.learner.step()
+    scene.learn()
     published = [server.pull() for server in scene.servers]
     scene.algorithm_state["broken"] = torch.tensor(1.0)
-    scene.feed(1)
     with pytest.raises(Diverged, match=r"^value_loss became nan at version 5: .* lower --lr"):
-        scene.learner.step()
+        scene.learn(1)
     for server, params in zip(scene.servers, published, strict=True):
         assert server.pull() is params
         assert params.values.isfinite().all()
@@ -247,12 +222,10 @@ def test_a_nan_is_named_and_never_published(minibatch: int) -> None:
 
 def test_a_torn_view_is_found_in_every_run() -> None:
     scene = Scene()
-    scene.feed()
-    scene.learner.step()
+    scene.learn()
     scene.net.heads.double().float()
-    scene.feed(1)
     with pytest.raises(AssertionError, match="no longer a view of the flat vector"):
-        scene.learner.step()
+        scene.learn(1)
 
 
 def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() -> None:
@@ -260,8 +233,7 @@ def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() 
     scene = Scene(algorithm, reuse=MinibatchBuffer(2, 2))
     plain, batches = Plain(scene.net, algorithm), []
     for number, due in enumerate([[0], [0, 1], [1, 2]]):  # the second use comes a round later
-        batches.append(as_batch(scene.feed(number)))
-        scene.learner.step()
+        batches.append(as_batch(scene.learn(number)))
         random = generator(SEED, "learner", 0, START.incarnation, START.number + number)
         for use in due:
             # with the network of now
@@ -285,9 +257,8 @@ def test_old_windows_are_no_steps_no_lag_and_steer_nothing(minibatch: int) -> No
     scene = Scene(algorithm, rounds=9, replay_mix=ReplayMix(5, 4.0, 4, (1,)))
     seen = batches_of(scene.replay)
     for round in range(3):
-        scene.feed(round, number=4 + round)
         before = copy.deepcopy(scene.net)
-        scene.learner.step()
+        scene.learn(round, number=4 + round)
     update, batch = scene.tracker.updates[-1], seen[-1]
     assert batch.replayed.sum() == 16
     assert update.steps == 20
@@ -334,10 +305,9 @@ def test_learners_with_unequal_weights_are_one_learner_with_the_joined_batch(wei
 def test_a_round_whose_end_failed_cannot_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its version is there, so learning from its batch once more would be another round."""
     scene = Scene()
-    scene.feed()
     monkeypatch.setattr(Schedule, "after", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        scene.learner.step()
+        scene.learn()
     assert scene.learner.client.version == Version(1, 5)
     assert not scene.learner.restart()
     assert not scene.learner.save_last()
@@ -364,11 +334,10 @@ def test_an_error_after_the_last_report_finishes_the_run(monkeypatch: pytest.Mon
         return ParameterServer.push(server, gradient)
 
     scene = Scene(rounds=1)
-    scene.feed()
     with monkeypatch.context() as patch:
         patch.setattr(Recording, "push", refuse_the_last)
         with pytest.raises(AssertionError, match="the last one"):
-            scene.learner.step()
+            scene.learn()
     assert len(scene.tracker.updates) == 1
     assert not scene.learner.finished  # what was reported is not learned yet
     assert scene.learner.restart()
