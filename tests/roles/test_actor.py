@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from colobus.ops.flat import FlatParameters
 from colobus.roles.actor import Actor, ActorSettings, Pace
 from colobus.roles.policy import make_policy
 from conftest import make_net, stand_in
-from helpers.servers import FIRST, Sink, server_of
+from helpers.servers import FIRST, Sink, servers_of
 from helpers.stacking import stack_at
 
 B, T, K = 2, 6, 3
@@ -42,27 +41,24 @@ class Script:
     count, actions, frame_shape = B, 3, (3, 4)
     action_names: tuple[str, ...] = ("LEFT", "STAY", "RIGHT")
 
-    def __init__(self) -> None:
+    def __init__(self, seeds: Ints) -> None:
         self.n = 0
 
-    def frames(self) -> Bytes:
-        return np.stack(
-            [np.full((3, 4), (10 * self.n + b + 1) % 256, dtype=np.uint8) for b in range(B)]
-        )
-
     def reset(self) -> Bytes:
-        return self.frames()
+        """Return the frames of now."""
+        numbers = (10 * self.n + np.arange(1, B + 1)) % 256
+        return np.full((B, 3, 4), numbers[:, None, None], dtype=np.uint8)
 
     def step(self, actions: Ints) -> Step:
         self.n += 1
         event = [EVENTS.get((b, self.n), "") for b in range(B)]
         return Step(
-            frames=self.frames(),
+            frames=self.reset(),
             rewards=np.array([self.n, -2 * self.n], dtype=np.float32),
-            terminated=np.array([e in ("terminated", "life") for e in event]),
-            truncated=np.array([e == "truncated" for e in event]),
-            over=np.array([e in ("terminated", "truncated") for e in event]),
-            forced=np.array([e == "forced" for e in event]),
+            terminated=np.isin(event, ["terminated", "life"]),
+            truncated=np.isin(event, ["truncated"]),
+            over=np.isin(event, ["terminated", "truncated"]),
+            forced=np.isin(event, ["forced"]),
         )
 
 
@@ -71,8 +67,7 @@ class Scene:
 
     def __init__(
         self,
-        make_games: Callable[[Ints], Any] = lambda seeds: Script(),
-        frame_shape: tuple[int, int] = (3, 4),
+        games: Any = Script,
         index: int = 0,
         seed: int = 1,
         pace: Pace = ONE_AHEAD,
@@ -81,19 +76,18 @@ class Scene:
         start: Version = FIRST,
     ) -> None:
         settings = NetworkSettings(torso="tiny", width=16, stack=K)
-        self.net: Network = make_net(settings, frame_shape, precision=precision)
+        self.net: Network = make_net(settings, games.frame_shape, precision=precision)
         with torch.no_grad():
             weight = self.net.heads["policy"].get_parameter("weight")
             weight.mul_(100)  # a policy that is not uniform
         self.flat = FlatParameters(self.net)
-        self.cuts = self.flat.layout.cut(servers)
-        self.servers = [server_of(self.flat.values[c], version=start) for c in self.cuts]
+        self.servers = servers_of(self.flat, servers, version=start)
         self.sink = stand_in(Sink())
-        self.actor = self.another(APPO(), ActorSettings(index, 1, B, T, seed, pace), make_games)
+        self.actor = self.another(APPO(), ActorSettings(index, 1, B, T, seed, pace), games)
 
-    def another(self, algorithm: Any, settings: ActorSettings, games: Any = None) -> Actor:
+    def another(self, algorithm: Any, settings: ActorSettings, games: Any = Script) -> Actor:
         """Return an actor of another algorithm that sends to the same sink."""
-        policy, games = make_policy(self.net, algorithm), games or (lambda seeds: Script())
+        policy = make_policy(self.net, algorithm)
         return Actor(settings, games, policy, algorithm, self.servers, self.sink, self.sink)
 
     def assert_recorded(self, played: Trajectory, t: int = 0, atol: float = 1e-5) -> None:
@@ -105,7 +99,8 @@ class Scene:
 
     def publish(self) -> None:
         """Make the next version at all servers."""
-        for server, cut in zip(self.servers, self.cuts, strict=True):
+        cuts = self.flat.layout.cut(len(self.servers))
+        for server, cut in zip(self.servers, cuts, strict=True):
             version = server.state()[0].version
             random = torch.Generator().manual_seed(version.number)
             values = torch.randn(self.flat.layout.size, generator=random)[cut]
@@ -118,17 +113,13 @@ class Scene:
         return sent
 
 
-def test_each_frame_is_stored_once_and_trajectories_overlap() -> None:
+def test_frames_are_stored_once_and_ages_and_ends_are_the_scripts() -> None:
     one, two = Scene().play(2)
     for b in range(B):
         seen = [int(f[0, 0]) for f in one.frames[b]] + [int(f[0, 0]) for f in two.frames[b][K:]]
         assert seen == [0] * (K - 1) + [10 * n + b + 1 for n in range(2 * T + 1)]
-    assert np.array_equal(one.frames[:, -K:], two.frames[:, :K])
+    assert np.array_equal(one.frames[:, -K:], two.frames[:, :K])  # the trajectories overlap
     assert all((f == f[:, :, :1, :1]).all() for f in (one.frames, two.frames))
-
-
-def test_ages_and_ends_are_the_scripts() -> None:
-    one, two = Scene().play(2)
     numbers = range(1, 2 * T + 1)
     events = [[EVENTS.get((b, n), "") for n in numbers] for b in range(B)]
     ages = np.zeros((B, 2 * T + 1), dtype=np.int64)
@@ -203,9 +194,7 @@ def test_without_a_limit_it_takes_the_newest_and_only_waits_for_room() -> None:
 
 
 def on_catch(**arguments: Any) -> Scene:
-    return Scene(
-        make_games=CatchGames, frame_shape=CatchGames.frame_shape, pace=Pace(9), **arguments
-    )
+    return Scene(CatchGames, pace=Pace(9), **arguments)
 
 
 def same(one: Trajectory, other: Trajectory) -> bool:
@@ -220,11 +209,16 @@ def test_seed_index_and_round_decide_everything() -> None:
         assert not any(same(a, b) for a, b in zip(first, other.play(3), strict=True))
 
 
-def test_a_restarted_actor_plays_fresh_games_and_goes_on_counting() -> None:
+def test_a_restarted_actor_plays_fresh_games_without_noise_and_goes_on_counting() -> None:
     scene = on_catch()
     scene.play(2)
+    parameter = next(scene.actor.policy.net.parameters())
+    sound = parameter.clone()
+    with torch.no_grad():
+        parameter.add_(1.0)  # what an exploration may do until a rollout ends
     scene.actor.restart()
     sent = scene.play(1)
+    assert torch.equal(parameter, sound)
     assert [t.round for t in sent] == [0, 1, 2]
     assert not sent[2].ages[:, 0].any()
     assert not np.array_equal(sent[2].frames[:, :K], sent[1].frames[:, -K:])
@@ -269,28 +263,13 @@ def test_the_exploration_is_told_who_explores_and_after_how_many_steps_of_all() 
     assert told == [player, *first, player, *again]
 
 
-def test_noise_of_an_exploration_that_failed_is_gone_after_a_restart() -> None:
-    scene = on_catch()
-    scene.play(1)
-    parameter = next(scene.actor.policy.net.parameters())
-    sound = parameter.clone()
-    with torch.no_grad():
-        parameter.add_(1.0)  # what an exploration may do until a rollout ends
-    scene.actor.restart()
-    scene.play(1)
-    assert torch.equal(parameter, sound)
-
-
 def test_an_actor_of_mixed_servers_waits_for_no_version_that_all_have() -> None:
     scene = Scene(pace=Pace(None, mixed=True), servers=2)
     scene.play(1)
-    for number, counted in ((0, 0), (0, 0), (1, 1)):  # the first server is ahead from then on
-        server = scene.servers[counted]
+    for index in (0, 0, 1):  # the first server is ahead
+        server = scene.servers[index]
         gradient = torch.ones_like(server.values)
-        version = server.pull().version
-        assert server.push(Gradient(0, version, 0, 1, 1.0, 0.1, gradient)).counted, number
+        assert server.push(Gradient(0, server.pull().version, 0, 1, 1.0, 0.1, gradient)).counted
         sent = scene.play(1)
-        vector = torch.cat([each.values for each in scene.servers])
-        scene.flat.values.copy_(vector)
-        scene.assert_recorded(sent[-1], 0)
+        scene.assert_recorded(sent[-1])  # the servers step the scene's own parameters
     assert [trajectory.version.number for trajectory in sent] == [0, 1, 2, 2]

@@ -315,15 +315,13 @@ def test_a_round_whose_end_failed_cannot_begin_again(monkeypatch: pytest.MonkeyP
 
 def test_after_a_checkpoint_that_failed_a_round_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
-    scene.feed()
-    scene.feed(1, number=5)
     with monkeypatch.context() as patch:
         patch.setattr(Reports, "wants_checkpoint", lambda _: True)
         patch.setattr(Reports, "checkpoint", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            scene.learner.step()
+            scene.learn()
     assert scene.learner.restart()
-    scene.learner.step()
+    scene.learn(1, number=5)
     assert scene.learner.client.version == Version(1, 6)
     assert [update.version.number for update in scene.tracker.updates] == [5, 6]
 
