@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import psutil
 import pytest
 import torch
 
-from colobus.core.errors import Closed, Deadline, Diverged, Lost
+from colobus.core.errors import Deadline, Diverged, Lost
 from colobus.core.timing import Condition, wait_for
 from colobus.core.types import CPU
 from colobus.ops import losses
 from colobus.roles.allreduce import Meeting, Member, ProcessAllreduce, ThreadAllreduce, backend_of
 from helpers.reading import META, Reads
-from helpers.waiting import on_a_thread
+from helpers.waiting import assert_closed, on_a_thread
 
 
 def at_once(groups: list[Any], work: Callable[[Member], Any]) -> list[Any]:
@@ -30,11 +32,18 @@ def at_once(groups: list[Any], work: Callable[[Member], Any]) -> list[Any]:
         return list(threads.map(work, members))
 
 
-def sums_of(groups: list[Any], vectors: torch.Tensor) -> list[list[torch.Tensor]]:
-    """Return what each learner finds as the sums of vectors [turns, learners, P]."""
-    return at_once(
-        groups, lambda member: [member.sum(turn[member.rank].clone()) for turn in vectors]
-    )
+def sums_of(groups: list[Any], vectors: torch.Tensor) -> list[torch.Tensor]:
+    """Return what each learner finds [turns, P] as the sums of vectors [turns, learners, P]."""
+    rng = np.random.default_rng(0)
+
+    def work(member: Member) -> torch.Tensor:
+        sums = []
+        for turn in vectors:
+            time.sleep(rng.uniform(0, 1e-3))  # so that one or the other comes first
+            sums.append(member.sum(turn[member.rank].clone()))
+        return torch.stack(sums)
+
+    return at_once(groups, work)
 
 
 def rings(size: int, on_network: bool = False, device: torch.device = CPU) -> list[Any]:
@@ -47,16 +56,14 @@ def test_two_learners_in_a_ring_are_those_on_threads_bit_for_bit(kind: torch.dty
     vectors = torch.from_numpy(np.random.default_rng(1).normal(size=(5, 2, 1001))).to(kind)
     group = ThreadAllreduce(2)
     want, found = sums_of([group, group], vectors), sums_of(rings(2), vectors)
-    for one, other in zip(want, found, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(want, found, strict=True))
 
 
 def test_all_learners_find_the_same_bits() -> None:
     vectors = torch.from_numpy(np.random.default_rng(1).normal(size=(5, 3, 1001))).float()
     first, *rest = sums_of(rings(3), vectors)
-    torch.testing.assert_close(torch.stack(first), vectors.sum(dim=1), rtol=1e-5, atol=1e-5)
-    for found in rest:
-        assert all(torch.equal(a, b) for a, b in zip(first, found, strict=True))
+    torch.testing.assert_close(first, vectors.sum(dim=1), rtol=1e-5, atol=1e-5)
+    assert all(torch.equal(first, found) for found in rest)
 
 
 @pytest.mark.parametrize("kind", ["threads", "ring"])
@@ -64,16 +71,15 @@ def test_what_is_on_a_device_is_added_up_by_the_host(kind: str) -> None:
     groups: list[Any] = [ThreadAllreduce(2)] * 2 if kind == "threads" else rings(2, device=META)
     added: list[torch.Tensor] = []
 
-    def work(rank: int) -> torch.Tensor:
+    def work(member: Member) -> torch.Tensor:
         with Reads() as reads:  # ones
-            added.append(groups[rank].sum(rank, torch.zeros(3, device=META)))
-            found = Member(groups[rank], rank, 2).sum(torch.zeros(3, 1, device=META))
+            added.append(member.group.sum(member.rank, torch.zeros(3, device=META)))
+            found = member.sum(torch.zeros(3, 1, device=META))
         assert reads.count == 2
         return found
 
-    with ThreadPoolExecutor(2) as threads:
-        for found in threads.map(work, range(2)):
-            assert (found.device, found.shape) == (META, (3, 1))
+    for found in at_once(groups, work):
+        assert (found.device, found.shape) == (META, (3, 1))
     assert [total.tolist() for total in added] == [[2.0] * 3] * 2
 
 
@@ -84,39 +90,22 @@ def test_nccl_is_for_learners_with_a_gpu_each() -> None:
     assert backend_of(["", ""]) == "gloo"
 
 
-class OnGpus:
-    """Stands for a process group of NCCL."""
-
-    def __init__(self) -> None:
-        self.added: list[torch.device] = []
-        self.aborted = False
-
-    def allreduce(self, tensors: list[torch.Tensor]) -> OnGpus:
-        self.added += [one.device for one in tensors]
-        return self
-
-    def wait(self) -> None:
-        if self.aborted:
-            raise RuntimeError("NCCL communicator was aborted")
-
-    def abort(self) -> None:
-        self.aborted = True
-
-
 def test_with_a_gpu_each_only_what_is_on_it_is_added_up_there() -> None:
     (ring,) = rings(1, device=META)
-    host = torch.ones(2)
+    host, gpus = torch.ones(2), Mock()  # stands for a process group of NCCL
     assert ring.sum(0, host).tolist() == [1.0, 1.0]
-    ring._gpus = gpus = OnGpus()
+    ring._gpus = gpus
     assert ring.sum(0, torch.zeros(2, device=META)).device == META
     assert ring.sum(0, host).tolist() == [1.0, 1.0]
-    assert gpus.added == [META]
-    gpus.aborted = True
+    added = [one.device for (tensors,), _ in gpus.allreduce.call_args_list for one in tensors]
+    assert added == [META]
+    gpus.allreduce.return_value.wait.side_effect = RuntimeError("NCCL communicator was aborted")
     with pytest.raises(Lost, match=r"^a learner of the group is gone: NCCL communicator was abor"):
         ring.sum(0, torch.zeros(2, device=META))
-    ring._gpus, gpus.aborted = gpus, False
+    assert gpus.abort.call_count == 1
+    ring._gpus = gpus
     ring.leave(0)
-    assert gpus.aborted
+    assert gpus.abort.call_count == 2
 
 
 def test_nobody_waits_for_a_learner_that_left() -> None:
@@ -156,8 +145,7 @@ def test_a_meeting_that_is_closed_tells_nobody() -> None:
     meeting = Meeting()
     assert meeting.address() == meeting.address()
     meeting.close()
-    with pytest.raises(Closed):
-        meeting.address()
+    assert_closed(meeting.address)
 
 
 def on_threads(size: int, work: Callable[[Member], Any]) -> list[Any]:
@@ -169,18 +157,10 @@ def on_threads(size: int, work: Callable[[Member], Any]) -> list[Any]:
 def test_sums_are_in_the_order_of_the_ranks_bit_for_bit(size: int, length: int) -> None:
     rng = np.random.default_rng(length)
     rows = torch.from_numpy(rng.normal(size=(20, size, length)) * 1e3).float()
-
-    def work(member: Member) -> torch.Tensor:
-        sums = []
-        for row in rows:
-            time.sleep(rng.uniform(0, 1e-3))
-            sums.append(member.sum(row[member.rank].clone()))
-        return torch.stack(sums)
-
     want = rows[:, 0].clone()
     for rank in range(1, size):
         want += rows[:, rank]
-    for found in on_threads(size, work):
+    for found in sums_of([ThreadAllreduce(size, 20.0)] * size, rows):
         assert torch.equal(found, want)
 
 
@@ -201,24 +181,19 @@ def test_a_learner_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) 
                 found.result()
 
 
-def waiting(group: ThreadAllreduce) -> Future[torch.Tensor]:
-    return on_a_thread(lambda: group.sum(0, torch.ones(2)))
-
-
 def test_whoever_waits_for_one_that_left_is_let_go_once_the_run_stops() -> None:
     group = ThreadAllreduce(2, patience=20.0)
-    first = waiting(group)
+    first = on_a_thread(partial(group.sum, 0, torch.ones(2)))
     group.leave(1)
     time.sleep(0.05)
     assert not first.done()  # its error may be on its way to the runtime
     group.close()
-    with pytest.raises(Closed):
-        first.result(60.0)
+    assert_closed(partial(first.result, 60.0))
 
 
 def test_a_round_that_has_begun_is_ended_while_the_run_stops() -> None:
     group = ThreadAllreduce(2, patience=20.0)
-    first = waiting(group)
+    first = on_a_thread(partial(group.sum, 0, torch.ones(2)))
     group.close()
     time.sleep(0.05)
     assert not first.done()
