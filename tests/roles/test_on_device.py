@@ -5,6 +5,7 @@ And by graphs: the same bits as without, and nothing of the host in a graph.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -60,24 +61,21 @@ LEARNERS: dict[str, Experiment] = {
 
 def turn(role: Any) -> int | None:
     """Let a role make a step; return how often it read, or None if it had to wait."""
-    reads = Reads()
-    try:
-        with reads:
-            role.step()
-    except Deadline:
-        return None
-    return reads.count
+    with Reads() as reads, suppress(Deadline):
+        role.step()
+        return reads.count
+    return None
 
 
-def reads_of_rounds(place: Inline, count: int) -> list[int]:
-    """Let all roles go on until the learner has made so many rounds; return its reads in each."""
-    rounds: list[int] = []
-    while len(rounds) < count:
+def reads_of_steps(place: Inline, name: str, count: int) -> list[int]:
+    """Let all roles go on until one of them has made so many steps; return its reads in each."""
+    steps: list[int] = []
+    while len(steps) < count:
         for role in place.active:
             reads = turn(role)
-            if role is place.roles["learner-0"] and reads is not None:
-                rounds.append(reads)
-    return rounds
+            if role is place.roles[name] and reads is not None:
+                steps.append(reads)
+    return steps
 
 
 @pytest.mark.slow
@@ -86,7 +84,7 @@ def test_a_learner_on_a_device_reads_twice_a_round(name: str) -> None:
     place = on_meta(LEARNERS[name])
     learner = place.roles["learner-0"]
     assert learner.device == META
-    rounds = reads_of_rounds(place, 3)
+    rounds = reads_of_steps(place, "learner-0", 3)
     assert learner.clock.steps == 3
     assert set(rounds) <= {1, 2}, rounds  # what was found in the batch, and the new parameters
 
@@ -97,7 +95,7 @@ RECORDED = [name for name in LEARNERS if "older" not in name]  # whose batches a
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDED)
 def test_graphs_of_a_learner_have_nothing_of_the_host(name: str, on_device: list[Any]) -> None:
-    rounds = reads_of_rounds(on_meta(LEARNERS[name], graphs=True), WARM_UP + 3)
+    rounds = reads_of_steps(on_meta(LEARNERS[name], graphs=True), "learner-0", WARM_UP + 3)
     assert set(rounds) <= {1, 2}, rounds
     prepare, *steps = on_device
     assert prepare.replays == 3
@@ -121,25 +119,17 @@ def test_graphs_of_an_actor_have_nothing_of_the_host(memory: bool, on_device: li
 def test_an_actor_on_a_device_reads_once_a_step(memory: bool) -> None:
     experiment = recurrent(CATCH) if memory else CATCH
     place = on_meta(experiment, META)
-    actor, counts = place.roles["actor-1"], list[int]()
-    assert actor.device == META
-    for _ in range(3):
-        for role in place.active:
-            count = turn(role)
-            if role is actor:
-                assert count is not None
-                counts.append(count)
-    length = experiment.shape.length
+    assert place.roles["actor-1"].device == META
+    counts, length = reads_of_steps(place, "actor-1", 3), experiment.shape.length
     # the scores of each step; what is handed over now and then; a memory also at the beginning
     assert all(length <= count <= length + 2 * memory for count in counts), counts
 
 
 def test_parameters_are_published_in_the_memory_of_the_host() -> None:
     place = on_meta(CATCH)
-    for role in place.active:
-        with Reads():
-            role.step()
     with Reads():
+        for role in place.active:
+            role.step()
         params, optimizer = place.roles["server-0"].state()
     assert params.values.device == place.roles["server-0"].pull().values.device == CPU
     assert optimizer["mean"].device == META
