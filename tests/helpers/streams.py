@@ -1,4 +1,4 @@
-"""An actor in miniature, and a store's model: plain lists of what was added."""
+"""An actor in miniature, windows with numbers, and a store's model: lists of what was added."""
 
 from __future__ import annotations
 
@@ -34,6 +34,20 @@ def make_store(
         limiter or RateLimiter(1),
         **({"patience": 0.0} | others),
     )
+
+
+PLAYED = ("frames", "ages", "actions", "rewards", "terminated", "truncated", "mask", "log_probs")
+
+
+def windows(first: int, games: int = 1) -> Trajectory:
+    """Return a trajectory of so many games, whose actions are the windows' numbers."""
+    rng = np.random.default_rng(first)
+    trajectory = random_trajectory(rng, games=games, length=2, stack=1, frame_shape=(1, 1))
+    numbered = np.arange(first, first + games)
+    for name in PLAYED:  # all fields but the empty state say their window
+        field = getattr(trajectory, name)
+        field[:] = numbered.reshape(-1, *[1] * (field.ndim - 1)) % (2 if field.dtype == bool else 9)
+    return trajectory._replace(actions=np.repeat(numbered[:, None], 2, axis=1))
 
 
 BY_ERROR = Prioritized(alpha=0.7, beta_end=0.5)

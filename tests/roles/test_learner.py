@@ -92,9 +92,8 @@ class Plain:
         return terms
 
     def assert_is(self, net: Network, rtol: float, atol: float) -> None:
-        found = dict(net.named_parameters())
-        for name, parameter in self.net.named_parameters():
-            torch.testing.assert_close(found[name], parameter, rtol=rtol, atol=atol)
+        mine, found = dict(self.net.named_parameters()), dict(net.named_parameters())
+        torch.testing.assert_close(found, mine, rtol=rtol, atol=atol)
 
 
 @pytest.mark.slow

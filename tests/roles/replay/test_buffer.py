@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from typing import Any
 
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from colobus.core.errors import ColobusError, Deadline
-from colobus.core.timing import Closable
 from colobus.core.types import Batch
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.frame_ring import BufferShape
@@ -251,23 +249,6 @@ def test_actors_go_on_while_there_is_no_window_whatever_is_due() -> None:
     store.sample()
     with pytest.raises(Deadline):
         store.wait_for_room()
-
-
-class Waits(Closable):
-    """Waits until it has looked twenty times, with a patience for one or two looks."""
-
-    def look(self, *coming: int) -> None:
-        looks, numbers = itertools.count(), itertools.chain(coming, itertools.repeat(9))
-        with self._changed:
-            self.wait_until(lambda: next(looks) >= 20, "batch", comes=lambda: next(numbers))
-
-
-def test_patience_begins_anew_while_something_comes() -> None:
-    """Slow games may take longer to fill a buffer, as long as steps come."""
-    Waits(0.0).look(*range(30))
-    for coming in ((1, 2, 3), ()):
-        with pytest.raises(Deadline, match="no batch for 0 s"):
-            Waits(0.0).look(*coming)
 
 
 def test_after_close_all_calls_end() -> None:

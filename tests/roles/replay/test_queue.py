@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,38 +19,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from colobus.core import timing
 from colobus.core.errors import Deadline
 from colobus.core.timing import NotYet, PatientCall
-from colobus.core.types import Batch, Trajectory, Version
+from colobus.core.types import Batch, Version
 from colobus.roles.replay.api import ReplayReader
 from colobus.roles.replay.joined import JoinedQueues
 from colobus.roles.replay.queue import Fifo, Rounds, TrajectoryQueue
 from conftest import random_trajectory
+from helpers.streams import PLAYED, windows
 from helpers.waiting import assert_closed, on_a_thread
-
-PLAYED = ("frames", "ages", "actions", "rewards", "terminated", "truncated", "mask", "log_probs")
-
-
-def marked(number: int, actor: int = 0, round: int = 0) -> Trajectory:
-    """Return a trajectory of one game and one step, told by its version's number."""
-    rng = np.random.default_rng(number)
-    return random_trajectory(
-        rng, actor, round, games=1, length=1, stack=1, frame_shape=(1, 1), number=number
-    )
 
 
 def numbers(batch: Batch) -> list[int]:
-    out: list[int] = batch.versions.tolist()
+    out: list[int] = batch.actions[:, 0].tolist()
     return out
-
-
-def windows(first: int, games: int) -> Trajectory:
-    """Return a trajectory of so many games, whose actions are the windows' numbers."""
-    rng = np.random.default_rng(first)
-    trajectory = random_trajectory(rng, games=games, length=2, stack=1, frame_shape=(1, 1))
-    numbered = np.arange(first, first + games)
-    for name in PLAYED:  # all fields but the empty state say their window
-        field = getattr(trajectory, name)
-        field[:] = numbered.reshape(-1, *[1] * (field.ndim - 1)) % (2 if field.dtype == bool else 9)
-    return trajectory._replace(actions=np.repeat(numbered[:, None], 2, axis=1))
 
 
 class AgainstAList(RuleBasedStateMachine):
@@ -114,7 +95,8 @@ TestDropsTheOldest: Any = DropsTheOldest.TestCase
 
 @given(actors=st.integers(1, 4), rounds=st.integers(1, 4), data=st.data())
 def test_rounds_come_by_actor_in_any_order(actors: int, rounds: int, data: st.DataObject) -> None:
-    sent = [marked(100 * r + a, actor=a, round=r) for r in range(rounds) for a in range(actors)]
+    every = product(range(rounds), range(actors))
+    sent = [windows(100 * r + a)._replace(actor=a, round=r) for r, a in every]
     replay = TrajectoryQueue(Rounds(actors), capacity=len(sent), patience=0)
     arrived: set[tuple[int, int]] = set()
     taken: list[list[int]] = []
@@ -146,28 +128,28 @@ def test_who_waits_for_room_is_woken_by_a_sample_and_by_close() -> None:
     def play() -> None:
         for number in range(3):
             replay.wait_for_room()
-            replay.add(marked(number))
+            replay.add(windows(number))
             out.append(number)
 
     playing = on_a_thread(play)
     assert [numbers(replay.sample()) for _ in range(3)] == [[0], [1], [2]]
     playing.result(60)
     assert out == [0, 1, 2]
-    replay.add(marked(3))
+    replay.add(windows(3))
     playing = on_a_thread(play)
     replay.close()
     assert_closed(partial(playing.result, 60))
     assert out == [0, 1, 2]
-    assert_closed(replay.wait_for_room, replay.sample, lambda: replay.add(marked(4)))
+    assert_closed(replay.wait_for_room, replay.sample, lambda: replay.add(windows(4)))
 
 
 def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None:
     replay = TrajectoryQueue(Fifo(2), capacity=9, patience=60)
     sampled = on_a_thread(replay.sample)
-    replay.add(marked(1))
+    replay.add(windows(1))
     time.sleep(0.05)
     assert not sampled.done()
-    replay.add(marked(2))
+    replay.add(windows(2))
     assert numbers(sampled.result(60)) == [1, 2]
 
 
@@ -181,11 +163,12 @@ def test_a_batch_that_comes_slowly_is_waited_for(
 
     def wait_for(_changed: Any, holds: Callable[[], bool], *_: object) -> bool:
         if coming:  # one comes in each patience
-            replay.add(marked(coming.pop()))
+            replay.add(windows(coming.pop()))
         return holds()
 
     monkeypatch.setattr(timing, "wait_for", wait_for)
     assert numbers(reader.sample()) == [0, 1, 2, 3]
+    coming.append(4)  # and nothing after that
     with pytest.raises(Deadline, match="no batch for 60 s: the actors send nothing"):
         reader.sample()
 
@@ -199,7 +182,7 @@ def test_a_call_from_another_process_waits_for_it_too(monkeypatch: pytest.Monkey
     for number in range(4):  # in 20 seconds
         with pytest.raises(NotYet):
             call(replay.sample)
-        replay.add(marked(number))
+        replay.add(windows(number))
         moment[0] += 5.0
     assert numbers(call(replay.sample)) == [0, 1, 2, 3]
     vain = PatientCall(lambda: None)
