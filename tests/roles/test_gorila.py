@@ -18,7 +18,7 @@ from colobus.experiment.presets import PRESETS
 from colobus.roles.learner import Learner
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
-from conftest import tuned
+from conftest import reshaped, tuned
 from helpers.outcomes import place_inline
 
 CATCH = PRESETS["gorila-catch"]
@@ -34,7 +34,7 @@ def fill(roles: Mapping[str, Any], rounds: int = 2) -> None:
 
 def played(algorithm: Any = CATCH.algorithm, rounds: int = 2, **shape: Any) -> Mapping[str, Any]:
     """Return the roles of a run whose actors have played so many rounds."""
-    experiment = replace(CATCH, algorithm=algorithm, shape=replace(CATCH.shape, **shape))
+    experiment = replace(reshaped(CATCH, **shape), algorithm=algorithm)
     roles = place_inline(experiment).roles
     fill(roles, rounds)
     return roles

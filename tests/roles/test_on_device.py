@@ -23,19 +23,15 @@ from colobus.nets.config import NetworkSettings
 from colobus.roles.backprop import CudaGraphBackprop
 from colobus.roles.replay.queue import as_batch
 from colobus.runtime.devices import CPU, WARM_UP, Placement
-from conftest import catch, make_net, random_trajectory, short_pong, tuned
+from conftest import catch, make_net, random_trajectory, reshaped, short_pong, tuned
 from helpers.outcomes import Inline, go_on, place_inline, place_threads, run_to_the_end
 from helpers.reading import META, Reads
 from helpers.tapes import on_device as on_device
 from helpers.tapes import taped as taped
 from helpers.variants import OLDER, recurrent, variants
 
-CATCH = catch(100_000)
-CATCH = replace(
-    CATCH,
-    shape=replace(CATCH.shape, games=4, length=8),
-    algorithm=tuned(CATCH, minibatch=32, epochs=2),
-)
+CATCH = reshaped(catch(100_000), games=4, length=8)
+CATCH = replace(CATCH, algorithm=tuned(CATCH, minibatch=32, epochs=2))
 
 
 def on_meta(experiment: Experiment, act: torch.device = CPU, graphs: bool = False) -> Inline:
@@ -48,8 +44,8 @@ LEARNERS: dict[str, Experiment] = {
     **variants(CATCH),
     "gae": CATCH,
     "a target policy": replace(CATCH, algorithm=tuned(CATCH, **TARGET)),
-    "a loader": replace(CATCH, shape=replace(CATCH.shape, loaders=1)),
-    "loaders and older batches": replace(CATCH, shape=replace(CATCH.shape, loaders=2), reuse=OLDER),
+    "a loader": reshaped(CATCH, loaders=1),
+    "loaders and older batches": replace(reshaped(CATCH, loaders=2), reuse=OLDER),
     "two agents, one policy": replace(CATCH, games=GameSettings(game="catch-pair", size=10)),
     "convolutions in blocks": short_pong(
         1000,

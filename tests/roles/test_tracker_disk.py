@@ -46,20 +46,11 @@ def lines_of(folder: Path) -> list[int]:
     return [line["version"] for line in read_lines(folder / "metrics.jsonl")]
 
 
-class Disk:
-    """Stands for the disk below `write_checkpoint`: it fails as it is told."""
-
-    error: BaseException | None = None
-
-    def fsync(self, descriptor: int) -> None:
-        if self.error:
-            raise self.error
-
-
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    disk = Disk()
-    monkeypatch.setattr(os, "fsync", disk.fsync)
+def disk(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Stands for the disk below `write_checkpoint`: its side effect is how it fails."""
+    disk = Mock()
+    monkeypatch.setattr(os, "fsync", disk)
     monkeypatch.setattr("colobus.roles.tracker.writer.RETRY_SECONDS", 0.01)
     return disk
 
@@ -76,10 +67,10 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
     ],
 )
 def test_what_may_pass_is_told_at_once_and_tried_again(
-    tmp_path: Path, disk: Disk, error: Exception, said: str
+    tmp_path: Path, disk: Mock, error: Exception, said: str
 ) -> None:
     tracker = make_tracker(tmp_path, every=1)
-    disk.error = error
+    disk.side_effect = error
     save(tracker, 1)
     wait_until(lambda: tracker.status().trouble)
     assert tracker.status().trouble == said
@@ -87,7 +78,7 @@ def test_what_may_pass_is_told_at_once_and_tried_again(
     for number in range(2, 20):
         save(tracker, number)
         report(tracker, number)
-    disk.error = None
+    disk.side_effect = None
     tracker.finish()
     assert tracker.status().trouble == ""
     paths = list_checkpoints(tmp_path / "checkpoints")
@@ -100,24 +91,24 @@ def test_what_may_pass_is_told_at_once_and_tried_again(
 @pytest.mark.parametrize(
     "error", [RuntimeError("a bug"), ImportError("no module"), ValueError("odd"), RecursionError()]
 )
-def test_other_errors_end_the_run_by_name(tmp_path: Path, disk: Disk, error: Exception) -> None:
+def test_other_errors_end_the_run_by_name(tmp_path: Path, disk: Mock, error: Exception) -> None:
     tracker = make_tracker(tmp_path)
     save(tracker, 1)
     wait_until(lambda: tracker.status().last_checkpoint)
-    disk.error = error
+    disk.side_effect = error
     save(tracker, 2)
     wait_until(tracker.failure)
     assert type(error).__name__ in str(tracker.failure())
-    disk.error = None  # the last save of the run still works
+    disk.side_effect = None  # the last save of the run still works
     save(tracker, 3)
     tracker.finish()
     assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 3
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_writer_whose_thread_is_gone_is_seen_at_once(tmp_path: Path, disk: Disk) -> None:
+def test_a_writer_whose_thread_is_gone_is_seen_at_once(tmp_path: Path, disk: Mock) -> None:
     tracker = make_tracker(tmp_path)
-    disk.error = SystemExit()  # ends a thread without a word
+    disk.side_effect = SystemExit()  # ends a thread without a word
     save(tracker, 1)
     wait_until(tracker.failure)
     assert "the writing thread has ended" in str(tracker.failure())
@@ -188,7 +179,7 @@ def test_the_end_waits_for_a_disk_for_its_patience(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-def test_a_version_saved_twice_is_complete(tmp_path: Path, disk: Disk, deleted: bool) -> None:
+def test_a_version_saved_twice_is_complete(tmp_path: Path, disk: Mock, deleted: bool) -> None:
     """At the end of a run its newest version is saved again: a kill must not cost the only one."""
     tracker = make_tracker(tmp_path, keep_checkpoints=1)
     save(tracker, 1)
@@ -198,13 +189,13 @@ def test_a_version_saved_twice_is_complete(tmp_path: Path, disk: Disk, deleted: 
         for path in (tmp_path / "checkpoints").iterdir():
             path.unlink(missing_ok=True)
     else:
-        disk.error = RuntimeError("killed")  # nothing has to be written
+        disk.side_effect = RuntimeError("killed")  # nothing has to be written
     save(tracker, 2)
     tracker.finish()
     assert newest_checkpoint(tmp_path / "checkpoints")[1].version.number == 2
 
 
-def test_what_others_cannot_write_ends_the_run_too(tmp_path: Path, disk: Disk) -> None:
+def test_what_others_cannot_write_ends_the_run_too(tmp_path: Path, disk: Mock) -> None:
     tracker = make_tracker(tmp_path, checkpoint_seconds=1000.0)
     tracker.beside(None)  # as always
     assert tracker.status().trouble == ""

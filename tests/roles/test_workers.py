@@ -32,7 +32,7 @@ from colobus.training.run import Run
 from colobus.training.runtimes import Launcher, Plan
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
-from conftest import catch, make_net, random_trajectory, stand_in
+from conftest import catch, make_net, random_trajectory, reshaped, stand_in
 from helpers.servers import Recording, Reports, servers_of
 
 START = Version(0, 3)
@@ -181,16 +181,15 @@ def test_budgets_of_runs_that_must_be_alike_follow_no_clock() -> None:
     base = replace(PRESETS["catch"], stop=StopRule(steps=9, minutes=1.0))
     assert base.budget == base.stop
     assert replace(base, deterministic=True).budget == StopRule(steps=9)
-    group = replace(base.shape, learners=2, reduce="group")
-    assert replace(base, shape=group).budget == StopRule(steps=9)
+    assert reshaped(base, learners=2, reduce="group").budget == StopRule(steps=9)
 
 
 @pytest.mark.parametrize("changes", [{"quorum": 1}, {"asynchronous": True}, {"quorum": 2}])
 def test_schedules_count_batches_whose_gradients_are_dropped(changes: dict[str, Any]) -> None:
     """Else they would come as far as the versions, which one of two batches makes."""
-    shape = replace(PRESETS["dba3c-catch"].shape, workers=2, **changes)
     algorithm = replace(ALGORITHM, lr=1.0, lr_end=0.0, anneal_steps=1000)
-    experiment = replace(PRESETS["dba3c-catch"], shape=shape, algorithm=algorithm)
+    base = replace(PRESETS["dba3c-catch"], algorithm=algorithm)
+    experiment = reshaped(base, workers=2, **changes)
     roles = make_graph(experiment, begin(experiment), None, patience=0.0).build()
     learner, tracker = roles["learner-0"], roles["tracker"]
     told = [tracker.begin("learner-0").steps]
@@ -307,15 +306,12 @@ def test_a_free_run_has_the_newest_states_of_all_actors() -> None:
     assert without.saved(50) == ({}, {})  # one actor is missing
 
 
-@pytest.mark.parametrize(("deadline", "seconds"), [(120.0, 600.0), (3600.0, 3600.0)])
-def test_a_role_waits_as_long_as_another_may_be_without_progress(
-    deadline: float, seconds: float
-) -> None:
-    base = PRESETS["catch"]
-    experiment = replace(base, shape=replace(base.shape, deadline=deadline))
-    roles = make_graph(experiment, begin(experiment), None).build()
-    queues = [role for role in roles.values() if isinstance(role, TrajectoryQueue)]
-    assert [queue.patience for queue in queues] == [seconds]
+def test_a_role_waits_as_long_as_another_may_be_without_progress() -> None:
+    for deadline, seconds in ((120.0, 600.0), (3600.0, 3600.0)):
+        experiment = reshaped(PRESETS["catch"], deadline=deadline)
+        roles = make_graph(experiment, begin(experiment), None).build()
+        queues = [role for role in roles.values() if isinstance(role, TrajectoryQueue)]
+        assert [queue.patience for queue in queues] == [seconds]
 
 
 def test_events_and_the_pulse_of_a_resumed_run_have_the_time_of_the_run(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -83,25 +81,19 @@ def test_only_what_was_written_is_saved_and_any_reader_can_open_it(tmp_path: Pat
     assert arrays["0/generations"].tolist() == [0] * 7 + [-1] * 3
 
 
-@contextmanager
-def disk_of(size: int) -> Iterator[None]:
-    """Let no file grow beyond so many bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_full_disk_is_one_line_and_the_older_save_stays(tmp_path: Path) -> None:
     store, actors = store_of(BY_ERROR), players()
     go_on(actors, 6, store)
     before = store.save(tmp_path).read_bytes()
     go_on(actors, 6, store)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     for size in (0, 100, len(before) // 2):
-        with disk_of(size), pytest.raises(CannotWrite) as error:
-            store.save(tmp_path)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))  # no file grows beyond that
+        try:
+            with pytest.raises(CannotWrite) as error:
+                store.save(tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert str(error.value) == (
             f"the replay buffer cannot be saved to {tmp_path}: File too large; it takes 0.0 GiB; "
             "what was saved before is kept"

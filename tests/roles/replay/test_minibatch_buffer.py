@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from colobus.core.errors import Deadline
 from colobus.core.types import Batch
 from colobus.roles.replay.minibatch_buffer import Loader, MinibatchBuffer, Order, PrefetchQueue
 from colobus.roles.replay.queue import as_batch
-from conftest import random_trajectory, stand_in
+from conftest import random_trajectory
 from helpers.waiting import assert_closed, on_a_thread
 
 RNG = np.random.default_rng(0)
@@ -97,21 +99,9 @@ def test_random_uses_fall_into_all_rounds_and_the_seeds_decide() -> None:
     assert all(offsets[offset] > 40 for offset in (1, 2, 3))
 
 
-class Numbered:
-    """A replay whose batches are numbered."""
-
-    depth = 7
-
-    def __init__(self) -> None:
-        self.sampled = 0
-        self.updates: list[Any] = []
-
-    def sample(self) -> Batch:
-        self.sampled += 1
-        return numbered(self.sampled)
-
-    def update(self, *everything: Any) -> None:
-        self.updates.append(everything)
+def numbering() -> Mock:
+    """Return a replay whose batches are numbered from 1 on."""
+    return Mock(depth=7, sample=Mock(side_effect=map(numbered, itertools.count(1))))
 
 
 def numbers(prefetched: PrefetchQueue, count: int) -> list[int]:
@@ -119,7 +109,7 @@ def numbers(prefetched: PrefetchQueue, count: int) -> list[int]:
 
 
 def test_batches_come_in_the_order_of_their_tickets() -> None:
-    prefetched = PrefetchQueue(stand_in(Numbered()), slots=4, patience=20.0)
+    prefetched = PrefetchQueue(numbering(), slots=4, patience=20.0)
     rng = np.random.default_rng(3)
 
     def load() -> None:
@@ -135,14 +125,14 @@ def test_batches_come_in_the_order_of_their_tickets() -> None:
 
 
 def test_no_more_is_taken_than_there_are_slots() -> None:
-    replay = Numbered()
-    prefetched = PrefetchQueue(stand_in(replay), slots=2, patience=0.0)
+    replay = numbering()
+    prefetched = PrefetchQueue(replay, slots=2, patience=0.0)
     loader = Loader(0, prefetched)
     loader.step()
     loader.step()
     with pytest.raises(Deadline, match=r"^no free slot for 0 s$"):
         loader.step()
-    assert replay.sampled == loader.clock.steps == 2
+    assert replay.sample.call_count == loader.clock.steps == 2
     assert numbers(prefetched, 1) == [1]
     loader.step()
     assert numbers(prefetched, 2) == [2, 3]
@@ -152,7 +142,7 @@ def test_no_more_is_taken_than_there_are_slots() -> None:
 
 def test_how_long_a_batch_may_take_its_loader_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its replay waits on while something comes; who waits for the loader cannot see that."""
-    prefetched, asked = PrefetchQueue(stand_in(Numbered()), slots=2, patience=20.0), list[float]()
+    prefetched, asked = PrefetchQueue(numbering(), slots=2, patience=20.0), list[float]()
 
     def wait_for(_changed: Any, holds: Callable[[], bool], patience: float, *_: object) -> bool:
         asked.append(patience)
@@ -165,10 +155,10 @@ def test_how_long_a_batch_may_take_its_loader_says(monkeypatch: pytest.MonkeyPat
 
 
 def test_it_passes_on_what_concerns_the_replay_and_ends_all_waiting() -> None:
-    replay = Numbered()
-    prefetched = PrefetchQueue(stand_in(replay), slots=1, patience=20.0)
+    replay = numbering()
+    prefetched = PrefetchQueue(replay, slots=1, patience=20.0)
     assert prefetched.depth == 7
     prefetched.update(torch.tensor([1]), torch.tensor([2]), torch.tensor([3.0]))
-    assert len(replay.updates) == 1
+    assert replay.update.call_count == 1
     threading.Timer(0.05, prefetched.close).start()
     assert_closed(prefetched.sample, prefetched.take)

@@ -154,9 +154,7 @@ def test_a_waiting_sample_is_woken_by_the_add_that_completes_its_batch() -> None
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_a_batch_that_comes_slowly_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, own: bool
-) -> None:
+def test_a_batch_that_comes_slowly_is_awaited(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
     replay = TrajectoryQueue(Fifo(4), capacity=9, patience=60)
     reader: ReplayReader = replay if own else JoinedQueues([replay], patience=60)
     coming = [3, 2, 1, 0]

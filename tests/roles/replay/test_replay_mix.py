@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from colobus.core.errors import Deadline, Lost
 from colobus.core.types import PER_GAME, Batch, Trajectory
 from colobus.roles.replay.joined import JoinedQueues
 from colobus.roles.replay.queue import Fifo, ReplayMix, Rounds, TrajectoryQueue, with_own_memory
-from conftest import random_trajectory, stand_in
+from conftest import random_trajectory
 from helpers.streams import windows
 from helpers.waiting import assert_closed
 
@@ -144,23 +145,11 @@ def test_a_batch_is_the_parts_in_the_order_of_the_queues() -> None:
     torch.testing.assert_close(found._replace(keys=want.keys), want, rtol=0, atol=0)
 
 
-class Away:
-    """A queue whose process may be lost."""
-
-    def __init__(self) -> None:
-        self.queue, self.lost = TrajectoryQueue(Fifo(2), 9, 0.0), False
-        self.asked: list[float | None] = []
-
-    def sample(self, patience: float | None = None) -> Batch:
-        self.asked.append(patience)
-        if self.lost:
-            raise Lost("replay-1 is gone")
-        return self.queue.sample(patience)
-
-
 def test_others_go_on_while_a_queue_is_lost_and_it_comes_back() -> None:
-    here, away = TrajectoryQueue(Fifo(2), 9, 0.0), Away()
-    joined = JoinedQueues([here, stand_in(away)], 5.0)
+    here, there, anew = (TrajectoryQueue(Fifo(2), 9, 0.0) for _ in range(3))
+    away, lost = Mock(), Lost("replay-1 is gone")
+    away.sample.side_effect = there.sample
+    joined = JoinedQueues([here, away], 5.0)
 
     def feed(number: int, *to: TrajectoryQueue) -> None:
         for queue in to:
@@ -169,27 +158,23 @@ def test_others_go_on_while_a_queue_is_lost_and_it_comes_back() -> None:
     def versions() -> Any:
         return joined.sample().versions.tolist()
 
-    feed(1, here, away.queue)
+    feed(1, here, there)
     assert versions() == [1, 1, 1, 1]
-    away.lost = True
+    away.sample.side_effect = lost
     feed(2, here)
     assert versions() == [2, 2]
-    away.lost, away.queue = False, TrajectoryQueue(Fifo(2), 9, 0.0)
+    away.sample.side_effect = anew.sample
     feed(3, here)
     assert versions() == [3, 3]  # there, but its actors have sent nothing yet: nobody waits
-    feed(4, here, away.queue)
+    feed(4, here, anew)
     assert versions() == [4, 4, 4, 4]
-    assert away.asked == [5.0, 5.0, 0.0, 0.0]
+    assert away.sample.call_args_list == [call(5.0), call(5.0), call(0.0), call(0.0)]
     feed(5, here)
-    joined = JoinedQueues([here, stand_in(away)], 0.0)
+    joined = JoinedQueues([here, away], 0.0)
     with pytest.raises(Deadline, match="no batch for 0 s: the actors send nothing"):
         joined.sample()  # now it is waited for again
     here.close()
     assert_closed(joined.sample)
-
-
-def test_all_lost_is_a_deadline() -> None:
-    away = Away()
-    away.lost = True
+    away.sample.side_effect = lost
     with pytest.raises(Deadline, match="no batch for 0 s: all queues are lost"):
-        JoinedQueues([stand_in(away), stand_in(away)], 0.0).sample()
+        JoinedQueues([away, away], 0.0).sample()
