@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -25,7 +24,7 @@ from colobus.roles.tracker.tracker import StageShares
 from colobus.runs.folder import RECONSTRUCTION
 from colobus.training.role_factory import tracker_files
 from colobus.training.run import train
-from conftest import catch, make_net, stand_in
+from conftest import catch, make_net
 from helpers.made_runs import events_of
 from helpers.outcomes import batches_of, place_inline
 from helpers.stacking import stack_at
@@ -370,7 +369,7 @@ def test_above_each_row_stands_what_it_is(tmp_path: Path) -> None:
 
 def test_it_is_drawn_now_and_then(tmp_path: Path, now: list[float]) -> None:
     put = Mock(side_effect=lambda write: write())  # a writer that writes at once
-    drawn = Picture(tmp_path / RECONSTRUCTION, stand_in(SimpleNamespace(put=put)))
+    drawn = Picture(tmp_path / RECONSTRUCTION, Mock(put=put))
     drawn.finish()
     assert put.call_count == 0
 
