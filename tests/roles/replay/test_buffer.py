@@ -117,8 +117,8 @@ class PrioritizedAgainstAModel(AgainstAModel):
 
 TestAgainstAModel: Any = AgainstAModel.TestCase
 TestPrioritizedAgainstAModel: Any = PrioritizedAgainstAModel.TestCase
-for machine in (TestAgainstAModel, TestPrioritizedAgainstAModel):
-    machine.settings = settings(max_examples=60, stateful_step_count=40)
+OFTEN = settings(max_examples=60, stateful_step_count=40)
+TestAgainstAModel.settings = TestPrioritizedAgainstAModel.settings = OFTEN
 
 
 def filled(sampling: Prioritized | None) -> tuple[ReplayBuffer, Model]:
