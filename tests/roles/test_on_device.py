@@ -57,7 +57,8 @@ LEARNERS: dict[str, Experiment] = {
 
 def turn(role: Any) -> int | None:
     """Let a role make a step; return how often it read, or None if it had to wait."""
-    with Reads() as reads, suppress(Deadline):
+    reads = Reads()
+    with reads, suppress(Deadline):
         role.step()
         return reads.count
     return None
