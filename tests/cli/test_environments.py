@@ -72,6 +72,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "shy_module.py").write_text(ALGORITHMS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("walks_of_mine", "shy_module"):  # those of another test's folder
+        monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
 
