@@ -69,14 +69,6 @@ def test_the_graph_has_the_shapes_counts(experiment: Experiment) -> None:
 def test_workers_are_put_around_their_servers(workers: int, actors: int, servers: int) -> None:
     experiment = distributed_catch(1, workers=workers, actors=actors, servers=servers)
     graph = make_graph(experiment, begin(experiment), None)
-    assert graph.counts() == {
-        "Actor": workers * actors,
-        "Learner": workers,
-        "ParameterServer": servers,
-        "TrajectoryQueue": workers,
-        "PublishedParameters": workers,
-        "Tracker": 1,
-    }
     processes = {node.process for node in graph.nodes}
     of = {one: [n.name for n in graph.nodes if n.process == one] for one in processes}
     assert of["tracker"] == ["tracker"]
