@@ -17,10 +17,9 @@ from colobus.envs.api import GameSettings, Step
 from colobus.envs.atari import AtariGames
 from colobus.envs.frames import FrameStack
 from colobus.envs.make import make_games
-from helpers.players import raw_step, raw_vector
+from helpers.players import BREAKOUT, raw_step, raw_vector
 from helpers.stacking import stack_at
 
-BREAKOUT = GameSettings(game="breakout")
 SEEDS = game_seeds(1, "test", 3)
 
 
@@ -152,13 +151,6 @@ def test_steps_may_be_kept(colour: bool) -> None:
         copies.append([field.tobytes() for field in kept[-1] if field is not None])
     for step, copy in zip(kept, copies, strict=True):
         assert [field.tobytes() for field in step if field is not None] == copy
-
-
-def test_action_sets() -> None:
-    assert AtariGames(GameSettings(), SEEDS[:1]).actions == 6
-    full = AtariGames(GameSettings(full_actions=True), SEEDS[:1])
-    assert full.actions == len(set(full.action_names)) == 18
-    assert full.action_names[:2] == ("NOOP", "FIRE")
 
 
 @pytest.mark.slow
