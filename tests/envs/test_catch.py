@@ -10,7 +10,7 @@ import pytest
 from colobus.core.types import Bytes, Ints
 from colobus.envs.api import GameSettings
 from colobus.envs.catch import COLUMNS, LIT, OTHERS, OWN, ROWS, CatchGames, CatchPairGames
-from colobus.envs.make import agents, make_games
+from colobus.envs.make import make_games
 
 BOARDS = 16
 
@@ -93,10 +93,3 @@ def test_the_dark_catch_shows_the_ball_three_times_and_then_lets_the_paddle_move
         frames, lit = step.frames, other.frames
     assert LIT == 3
     assert set(scores) == {-1.0, 1.0}
-
-
-def test_a_vector_has_a_row_for_each_agent_of_each_game() -> None:
-    pair = GameSettings(game="catch-pair", size=10)
-    games = make_games(pair, np.arange(1, 4))
-    assert (agents(pair), games.count, games.reset().shape) == (2, 6, (6, 10, 5))
-    assert agents(GameSettings(game="catch", size=10)) == agents(GameSettings(game="pong")) == 1
