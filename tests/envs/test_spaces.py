@@ -18,7 +18,6 @@ from colobus.envs.api import GameSettings
 from colobus.envs.gym import GymGames
 from colobus.envs.make import action_names, environment_of, frame_shape, is_atari, is_gym, is_vector
 from colobus.envs.playing import make_env
-from colobus.envs.single import fit
 from colobus.envs.spaces import fit_of
 from colobus.runs.config import Rest
 from helpers import gym_toys
@@ -224,10 +223,6 @@ def test_a_picture_and_a_direction_are_played() -> None:
     """In training and where an agent plays afterwards."""
     name = name_of(gym_toys.grid)
     settings = GameSettings(game=name)
-    assert fit(settings).note == (
-        f"{name}: the agent observes 'direction', 'image'; numbers are 4 further planes of the "
-        "picture"
-    )
     assert (is_gym(name), is_atari(name), is_vector(settings)) == (True, False, False)
     assert (frame_shape(settings), environment_of(settings).planes) == ((49, 6), 7)
     assert action_names(settings) == ("0", "1", "2")
