@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import cv2
 import gymnasium
 import numpy as np
 import pytest
@@ -45,28 +44,6 @@ def test_observations_are_those_of_training(settings: GameSettings, stack: int, 
     after = env.step(env.action_space.sample())[0]
     if stack > 1:
         np.testing.assert_array_equal(after[-2], observation[-1])
-    env.close()
-
-
-@pytest.mark.parametrize("colour", [False, True])
-def test_frames_are_shrunk_by_maximum_as_in_training(colour: bool) -> None:
-    """Pixel by pixel, from the emulator's screen at twice the size."""
-    settings = GameSettings(game="pong", colour=colour, downscale="maximum", frame_skip=1)
-    env = make_env(settings, 1)
-    env.reset(seed=3)
-    emulator: Any = env.unwrapped
-    for action in (0, 3, 4):
-        seen = env.step(action)[0][0]
-        screen = emulator.ale.getScreenRGB() if colour else emulator.ale.getScreenGrayscale()
-        large = cv2.resize(screen, (84, 84), interpolation=cv2.INTER_AREA)
-        planes = [large[:, :, c] for c in range(3)] if colour else [large]
-        wanted = [
-            [int(plane[2 * y : 2 * y + 2, 2 * x : 2 * x + 2].max()) for x in range(42)]
-            for plane in planes
-            for y in range(42)
-        ]
-        assert seen.tolist() == wanted
-    assert env.observation_space.shape == (1, *seen.shape)
     env.close()
 
 
