@@ -141,11 +141,11 @@ def test_an_environment_without_pictures_says_so() -> None:
     assert (games.picture()[0, :3, 0].tolist(), games.rate) == ([200, 0, 0], 10)
 
 
-LARGE = GameSettings(game="pong", downscale="maximum")
+SHRUNK = GameSettings(game="pong", downscale="maximum")
 
 
 @pytest.mark.parametrize(
-    "settings", [GameSettings(game="pong"), LARGE, replace(LARGE, colour=True)]
+    "settings", [GameSettings(game="pong"), SHRUNK, replace(SHRUNK, colour=True)]
 )
 def test_frames_of_gymnasiums_wrappers_equal_ours_for_the_same_actions(
     settings: GameSettings,

@@ -25,6 +25,9 @@ LONG = 300.0
 
 CATCH = ("train", "catch", "--no-finish", "--no-tensorboard")
 
+QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
+"""How `colobus.train` says nothing."""
+
 
 def start(*args: object, script: Path | None = None) -> subprocess.Popen[str]:
     """Start ``colobus ARGS``, or a driver script in its place."""

@@ -20,6 +20,7 @@ from colobus.nets.config import NetworkSettings
 from colobus.nets.heads import ActionValues, Head, Linear, user_heads
 from colobus.nets.observations import reconstruct
 from conftest import make_net
+from helpers.launching import QUIET
 
 BASE = NetworkSettings(torso="tiny", width=16, stack=3)
 
@@ -168,11 +169,10 @@ def test_a_head_without_a_method_of_the_algorithms_is_one_line() -> None:
 
 
 def test_a_run_with_a_network_of_the_user_is_loaded_and_resumed(tmp_path: Path) -> None:
-    quiet: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
     run = tmp_path / "run"
-    colobus.train("catch", run, steps=2_000, own_torso=torso, own_heads=heads, **quiet)
+    colobus.train("catch", run, steps=2_000, own_torso=torso, own_heads=heads, **QUIET)
     agent = colobus.load(run)
     assert dict(agent.net.named_parameters())["torso.own.1.weight"].shape == (64, 50)
-    assert colobus.train(resume=run, steps=4_000, **quiet).steps >= 4_000
+    assert colobus.train(resume=run, steps=4_000, **QUIET).steps >= 4_000
     with pytest.raises(ColobusError, match=r"^--torso dqn2013: has an effect only without --own"):
         colobus.preset("catch", own_torso=torso, torso="dqn2013")

@@ -33,7 +33,7 @@ from colobus.runtime.devices import (
     place,
 )
 from conftest import reshaped, short_pong, tuned
-from helpers.launching import refused
+from helpers.launching import QUIET, refused
 from helpers.tapes import taped as taped
 
 GPU, SECOND = torch.device("cuda", 0), torch.device("cuda", 1)
@@ -186,8 +186,7 @@ def test_the_command_line_refuses_in_one_line_and_leaves_no_folder(
 
 
 def test_a_run_says_where_it_was_trained(tmp_path: Path) -> None:
-    quiet: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
-    colobus.train("catch", tmp_path / "run", steps=1_500, device="cpu", **quiet)
+    colobus.train("catch", tmp_path / "run", steps=1_500, device="cpu", **QUIET)
     about = read_config(tmp_path / "run").about
     assert (about["device"], about["act_device"]) == ("cpu", "cpu")
     agent = colobus.load(tmp_path / "run", device="cpu")

@@ -20,6 +20,7 @@ from colobus.roles.replay.queue import as_batch
 from colobus.runtime.devices import WARM_UP, Devices, Placement, prepare
 from colobus.training.run import train
 from conftest import make_net, random_trajectory, short_pong
+from helpers.launching import QUIET
 
 pytestmark = pytest.mark.gpu
 
@@ -32,9 +33,6 @@ def gpu() -> torch.device:
             pytest.fail("no CUDA device")
         pytest.skip("no CUDA device")
     return torch.device("cuda", 0)
-
-
-QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 
 
 def gradient_on(device: torch.device, algorithm: APPO) -> torch.Tensor:

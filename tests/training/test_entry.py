@@ -25,8 +25,7 @@ from colobus.training.callbacks import Callbacks, Caller, StopTraining
 from colobus.training.run import train
 from conftest import catch, stand_in
 from helpers import gym_toys
-
-QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
+from helpers.launching import QUIET
 
 
 def test_a_preset_is_that_of_the_command_line_but_for_a_given_stop_rule() -> None:

@@ -21,10 +21,9 @@ from colobus.runs.config import read_config
 from colobus.training.saving import newest_of
 from colobus.training.start import last_like, may_go_on
 from helpers import gym_toys
-from helpers.launching import CATCH, complete, printed, refused
+from helpers.launching import CATCH, QUIET, complete, printed, refused
 from helpers.launching import colobus as command
 
-QUIET: dict[str, Any] = {"tensorboard": False, "log": lambda _line: None}
 AGAIN = QUIET | {"resume_or_start": True}
 
 

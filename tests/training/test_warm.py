@@ -22,10 +22,8 @@ from colobus.training.start import begin, make_network
 from colobus.training.topology import make_graph
 from colobus.training.warm import read_weights
 from helpers import gym_toys
+from helpers.launching import QUIET, printed, refused
 from helpers.launching import colobus as program
-from helpers.launching import printed, refused
-
-QUIET: dict[str, Any] = {"tensorboard": False, "progress": False, "log": lambda _line: None}
 
 
 class Further(gym_toys.Walk):
