@@ -19,6 +19,7 @@ import torch
 from colobus.algorithms.a3c import A3C
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
+from colobus.cli.interrupts import NAMES
 from colobus.core.types import Trajectory, Version
 from colobus.envs.api import GameSettings
 from colobus.experiment.presets import PRESETS
@@ -83,6 +84,22 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     seconds = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: seconds[0])
     return seconds
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """Give signals back to whom they belonged before the test."""
+    usual = {each: signal.getsignal(each) for each in NAMES}
+    yield
+    for each, handler in usual.items():
+        signal.signal(each, handler)
 
 
 @pytest.fixture(scope="module")

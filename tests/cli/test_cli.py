@@ -25,7 +25,6 @@ from colobus.cli.display import Printer
 from colobus.cli.evaluate import table_beside
 from colobus.cli.experiment_flags import ExperimentFlags as Settings
 from colobus.cli.experiment_flags import resolve
-from colobus.cli.interrupts import NAMES
 from colobus.cli.main import COMMANDS
 from colobus.core.checkpoint import checksum_of, newest_checkpoint
 from colobus.core.errors import ColobusError
@@ -45,22 +44,6 @@ from helpers.players import write_run
 
 Trained = tuple[Path, dict[str, Any], str]
 """A run: its folder, the JSON on stdout, and stderr."""
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def usual_signals() -> Iterator[None]:
-    """Give signals back to whom they belonged before the test."""
-    usual = {each: signal.getsignal(each) for each in NAMES}
-    yield
-    for each, handler in usual.items():
-        signal.signal(each, handler)
 
 
 @pytest.fixture(scope="module")

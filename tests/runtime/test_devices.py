@@ -177,12 +177,11 @@ def test_float32_is_float32_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ["train catch --device cuda", "train catch --act-device cuda:1", "bench catch --device cuda"],
 )
 def test_the_command_line_refuses_in_one_line_and_leaves_no_folder(
-    words: str, no_cuda: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, no_cuda: None, here: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     what = f"{words.split(' ', 2)[2]}: torch {torch.__version__} is built without CUDA"
     assert refused(*words.split()).startswith(f"colobus: {what}")
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
 def test_a_run_says_where_it_was_trained(tmp_path: Path) -> None:

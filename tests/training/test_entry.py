@@ -116,13 +116,12 @@ NO_RUNS: list[Any] = [
     ],
 )
 def test_what_cannot_be_is_one_line_and_leaves_no_folder(
-    call: Any, what: Any, more: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Any, what: Any, more: Any, said: str, here: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(colobus.ColobusError, match=said) as error:
         call(what, **more)
     assert "\n" not in str(error.value)
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
 def test_numbers_of_numpy_and_devices_of_torch_are_taken() -> None:
@@ -198,10 +197,7 @@ def test_environments_are_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_by_experiment_has_its_name_is_resumed_and_tells_how_it_went(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_by_experiment_has_its_name_is_resumed_and_tells_how_it_went(here: Path) -> None:
     lines: list[str] = []
     wanted = colobus.preset("catch", steps=2_000)
     run = colobus.train(wanted, name="mine", seed=3, log=lines.append)

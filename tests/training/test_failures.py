@@ -10,7 +10,6 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +64,8 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, name: str) -> None
     assert load(run, checkpoint="last").checkpoint.steps == last["steps"]
 
 
-@pytest.fixture
-def handlers() -> Iterator[None]:
-    """Give all handlers back."""
-    before = {number: signal.getsignal(number) for number in NAMES}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def test_the_first_signal_counts_a_gentle_one_waits_an_ignored_one_is_none(handlers: None) -> None:
+@pytest.mark.usefixtures("usual_signals")
+def test_the_first_signal_counts_a_gentle_one_waits_an_ignored_one_is_none() -> None:
     with Interrupts() as interrupts:
         interrupts.gentle = True
         signal.raise_signal(signal.SIGTERM)
@@ -94,8 +85,9 @@ def test_the_first_signal_counts_a_gentle_one_waits_an_ignored_one_is_none(handl
     assert interrupts.signal == 0
 
 
+@pytest.mark.usefixtures("usual_signals")
 def test_from_a_signal_on_lines_say_that_the_run_is_ending_and_a_later_one_ends_it_at_once(
-    handlers: None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("colobus.cli.interrupts.SAY_SECONDS", 0.01)
     now, codes, lines = [50.0], list[int](), queue.Queue[str]()

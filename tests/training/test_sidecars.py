@@ -66,10 +66,9 @@ def instead(script: str = "import time; time.sleep(600)") -> Iterator[None]:
 
 @pytest.mark.processes
 def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Started
+    here: Path, started: Started
 ) -> None:
     """Of a run whose name begins with a dash, as in: colobus train catch --out=-x --evaluator."""
-    monkeypatch.chdir(tmp_path)
     run = Path("-x")
     write_run(run)
     results: list[Any] = []

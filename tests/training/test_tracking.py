@@ -21,10 +21,7 @@ from colobus.training.tracking import CLIENTS, Tracked
 from helpers.launching import refused
 from helpers.made_runs import events_of
 
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.slow
