@@ -103,7 +103,14 @@ def damage_json(path: Path) -> None:
     path.with_suffix(".json").write_text(text.replace('"steps": 0', '"steps": 1'))
 
 
-DAMAGES = [lose_json, Path.unlink, damage_tensors, damage_json]
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (lose_json, "is incomplete: no 00000099.json"),
+    (Path.unlink, "is incomplete: no 00000099.safetensors"),
+    (damage_tensors, "is truncated or damaged"),
+    (lambda path: path.write_bytes(path.read_bytes()[:-9]), "is truncated or damaged"),
+    (damage_json, "is damaged"),
+    (lambda path: path.with_suffix(".json").write_text('{"ep'), "its JSON cannot be read"),
+]
 
 
 def test_the_newest_is_of_the_highest_epoch_and_version(tmp_path: Path) -> None:
@@ -114,16 +121,18 @@ def test_the_newest_is_of_the_highest_epoch_and_version(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path)[1].version == Version(1, 95)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("damage", "said"), DAMAGES)
 @pytest.mark.parametrize("keep", [1, 2, 5])
 def test_incomplete_ones_never_take_the_place_of_complete_ones(
-    tmp_path: Path, damage: Callable[[Path], None], keep: int
+    tmp_path: Path, damage: Callable[[Path], object], said: str, keep: int
 ) -> None:
     """As after a kill between the two renames, or five damaged newer files."""
     good = write(tmp_path, 90)
     for number in range(95, 100):
         damage(write(tmp_path, number))
-    assert newest_checkpoint(tmp_path)[0] == good
+    path, _, passed_over = newest_checkpoint(tmp_path)
+    assert path == good
+    assert said in passed_over[0]
     just = write(tmp_path, 93, incarnation=1)  # a resume of 90 goes on
     forget_old(tmp_path, keep, just, {just.name}, RUN)
     assert stems(tmp_path) == (["93"] if keep == 1 else ["90", "93"])

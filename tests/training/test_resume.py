@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -75,33 +74,15 @@ def test_steps_versions_and_metrics_go_on_and_the_epoch_is_raised(run: Path) -> 
     assert float(newest_checkpoint(run / "checkpoints")[1].group("aux")["entropy"]) == 0.1
 
 
-def corrupt(tensors: Path) -> None:
-    data = bytearray(tensors.read_bytes())
-    data[len(data) // 2] ^= 1
-    tensors.write_bytes(bytes(data))
-
-
-DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-100]), "is truncated or damaged"),
-    "a bit flipped": (corrupt, "is truncated or damaged"),
-    "no JSON": (lambda path: path.with_suffix(".json").unlink(), "is incomplete: no NAME.json"),
-    "half a JSON": (
-        lambda path: path.with_suffix(".json").write_text('{"format": 1, "ep'),
-        "its JSON cannot be read",
-    ),
-}
-
-
 @pytest.mark.processes
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(run: Path, name: str) -> None:
-    damage, reason = DAMAGES[name]
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(run: Path) -> None:
     before, newest = (f"{said['version']:08d}" for said in complete(run)[-2:])
     steps = complete(run)[-2]["steps"]
-    damage(run / "checkpoints" / f"{newest}.safetensors")
+    path = run / "checkpoints" / f"{newest}.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
     out = printed("train", "--resume", run, "--no-finish", "--steps", steps + 2 * BATCH)
     line = next(line for line in out.splitlines() if f"checkpoint {newest}.safetensors" in line)
-    assert reason.replace("NAME", newest) in line
+    assert "is truncated or damaged" in line
     assert line.endswith("using the one before")
     assert f"going on from {before}.safetensors: {steps:,} steps" in out
 
