@@ -23,7 +23,7 @@ from colobus.ops.distributions import centres
 from colobus.ops.flat import FlatParameters
 from colobus.roles.parameters.published import Pulled
 from colobus.roles.policy import MovingPolicy, OnnxPolicy, Policy, SlicedPolicy, make_policy
-from colobus.runtime.devices import CPU, Devices, place
+from colobus.runtime.devices import CPU
 from colobus.training.entry import train
 from conftest import make_net
 
@@ -159,11 +159,3 @@ def test_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ColobusError, match=r"^--act-with onnx: .*pip install 'colobus\[onnx\]'$"):
         train("catch", tmp_path / "run", act_with="onnx", log=lambda _: None)
-
-
-def test_a_gpu_for_acting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ColobusError, match="computes on the CPU; add --act-device cpu"):
-        place(Devices("cuda", act_with="onnx"))
-    assert place(Devices("cuda", "cpu", act_with="onnx")).act_with == "onnx"

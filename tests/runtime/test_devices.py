@@ -64,6 +64,12 @@ def test_devices_have_the_names_of_torch_and_graphs_are_of_a_gpu(two_gpus: None)
     assert ON_CPU.gpus == []
 
 
+def test_onnx_runtime_acts_on_the_cpu_only(two_gpus: None) -> None:
+    with pytest.raises(ColobusError, match="computes on the CPU; add --act-device cpu"):
+        place(Devices("cuda", act_with="onnx"))
+    assert place(Devices("cuda", "cpu", act_with="onnx")).act_with == "onnx"
+
+
 def test_auto_is_a_gpu_if_there_is_one(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert place(Devices("auto")) == ON_CPU
