@@ -79,7 +79,6 @@ class Slow:
                 self.accumulate(b, i, float(target))
 
     def accumulate(self, b: int, i: int, target: float) -> None:
-        """Accumulate gradients of one step."""
         case, algorithm = self.case, self.algorithm
         weight = case.weights[b] / self.total_weight
         policy = np.exp(case.logits[b, i]) / np.exp(case.logits[b, i]).sum()

@@ -125,7 +125,6 @@ def slow_losses(net: Network, batch: Batch, codes: torch.Tensor, places: Any) ->
 
 
 def codes_of(net: Network, batch: Batch) -> torch.Tensor:
-    """Return the codes of all observations."""
     every = Observations(net, batch.frames, batch.ages).pick(torch.arange(batch.ages.numel()))
     codes: torch.Tensor = net(every)[CODE]
     return codes

@@ -80,7 +80,6 @@ def cut(stream: Trajectory, b: int, start: int, steps: int) -> Trajectory:
 
 
 def numbered(stream: Trajectory) -> Trajectory:
-    """Return a stream with frames that carry numbers."""
     numbers = np.arange(GAMES * (LENGTH + 1), dtype=np.uint8).reshape(GAMES, LENGTH + 1)
     frames = np.full((GAMES, LENGTH + K, 2, 3), 250, dtype=np.uint8)
     frames[:, K - 1 :] = numbers[:, :, None, None]

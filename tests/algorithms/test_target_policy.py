@@ -60,7 +60,6 @@ def with_target(algorithm: APPO, net: Network) -> AlgorithmState:
 
 
 def found_in(algorithm: APPO, net: Network, minibatch: Any, state: AlgorithmState) -> Any:
-    """Return the loss, terms and gradients."""
     net.zero_grad()
     total, terms, _ = loss_of(algorithm, net, minibatch, state)
     gradients = [p.grad.clone() for p in net.parameters() if p.grad is not None]
@@ -75,7 +74,6 @@ def learned(algorithm: APPO, net: Network, batch: Batch, state: AlgorithmState) 
 
 
 def assert_same(one: Any, two: Any) -> None:
-    """Compare bit for bit."""
     assert torch.equal(one[0], two[0])
     assert one[1].keys() == two[1].keys()
     for name in one[1]:

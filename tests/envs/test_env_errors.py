@@ -37,8 +37,6 @@ SEEN = np.zeros(2, np.float32)
 
 
 class Odd(gym_toys.Shaped):
-    """Returns what it is told to."""
-
     def __init__(self, begin: Any = (SEEN, {}), step: Any = (SEEN, 1.0, False, False, {})) -> None:
         super().__init__(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
         self._begin, self._step = begin, step
@@ -51,8 +49,6 @@ class Odd(gym_toys.Shaped):
 
 
 def odd(**told: Any) -> Callable[[], Any]:
-    """Return a function that makes one."""
-
     def make() -> Any:
         return Odd(**told)
 
@@ -145,8 +141,6 @@ def test_numbers_of_any_kind_are_numbers(at: int, value: Any) -> None:
     ],
 )
 def test_infos_are_not_joined(found: list[dict[str, Any]]) -> None:
-    """They are these, one after the other."""
-
     def make() -> Any:
         infos = itertools.cycle(found)
         return Odd(
@@ -216,7 +210,6 @@ def test_a_keyboard_interrupt_is_the_users_in_the_main_thread_only() -> None:
 
 
 def walk_with(reset: Callable[..., Any]) -> Any:
-    """Return a walk with a reset of its own."""
     return type("Own", (gym_toys.Walk,), {"reset": reset})
 
 
@@ -408,8 +401,6 @@ def test_games_in_processes_are_those_in_the_thread(make: Any, processes: int) -
 
 
 class Failing(gym_toys.Walk):
-    """Does in its second step what it is told."""
-
     def __init__(self, deed: Callable[[], Any]) -> None:
         super().__init__()
         self._deed = deed

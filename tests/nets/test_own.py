@@ -26,8 +26,6 @@ BASE = NetworkSettings(torso="tiny", width=16, stack=3)
 
 
 class Scaled(Head):
-    """Outputs of two layers."""
-
     def __init__(self, width: int, outputs: int) -> None:
         super().__init__()
         self.first, self.last = Linear(width, 8), Linear(8, outputs)
@@ -107,8 +105,6 @@ def too_few(own: dict[str, Head], width: int) -> dict[str, Head]:
 
 
 class Drawn(Head):
-    """A head without start."""
-
     def __init__(self, width: int) -> None:
         super().__init__()
         self.layer = nn.Linear(width, 3)

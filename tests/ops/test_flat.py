@@ -23,7 +23,6 @@ STACKS = torch.randn(4, 4, 42, 42, generator=torch.Generator().manual_seed(1))
 
 @pytest.fixture
 def flat() -> FlatParameters:
-    """Return the small convolutional network's parameters."""
     return FlatParameters(make_net(NetworkSettings(width=32), (42, 42)))
 
 
@@ -50,7 +49,6 @@ def test_views_change_no_output_and_hold_through_learning(flat: FlatParameters) 
 
 
 def contiguous(module: nn.Module) -> nn.Module:
-    """Lay a module's parameters out anew, in the order of their axes."""
     return module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload, no-any-return]  # torch stub
 
 

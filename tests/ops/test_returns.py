@@ -28,7 +28,6 @@ class Window:
         self.terminated, self.truncated = ends[0][0], ends[1][0]
 
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return rewards, values, terminated, truncated as the functions want them."""
         r, v, terminated, truncated = tensors(self.r, self.v, self.terminated, self.truncated)
         return r, v, terminated, truncated
 

@@ -45,7 +45,6 @@ class Script:
         self.n = 0
 
     def reset(self) -> Bytes:
-        """Return the frames of now."""
         numbers = (10 * self.n + np.arange(1, B + 1)) % 256
         return np.full((B, 3, 4), numbers[:, None, None], dtype=np.uint8)
 
@@ -98,7 +97,6 @@ class Scene:
         np.testing.assert_allclose(played.log_probs[:, t], want, atol=atol)
 
     def publish(self) -> None:
-        """Make the next version at all servers."""
         cuts = self.flat.layout.cut(len(self.servers))
         for server, cut in zip(self.servers, cuts, strict=True):
             version = server.state()[0].version

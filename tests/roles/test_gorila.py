@@ -171,7 +171,6 @@ class HeadsAlone(DQN):
     """DQN whose torso keeps its first parameters."""
 
     def rate_scale(self, name: str) -> float:
-        """Return 0 for the torso."""
         return float(name.startswith("heads."))
 
 

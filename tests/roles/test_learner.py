@@ -65,7 +65,6 @@ class Scene:
         return sent
 
     def learn(self, round: int = 0, number: int = 4) -> list[Trajectory]:
-        """Add two trajectories, and let the learner make a round of them."""
         sent = self.feed(round, number)
         self.learner.step()
         return sent

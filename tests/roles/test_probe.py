@@ -47,8 +47,6 @@ def test_layers_by_hand() -> None:
 
 
 class Scores(A3C):
-    """Scores that are set by hand."""
-
     given = torch.tensor([[0.0, 2.0, 1.0], [5.0, 1.0, 1.0]])
 
     def scores(self, *_: Any) -> tuple[torch.Tensor, None]:

@@ -42,7 +42,6 @@ def report(tracker: Tracker, *numbers: int) -> None:
 
 
 def lines_of(folder: Path) -> list[int]:
-    """Return the versions that have a line."""
     return [line["version"] for line in read_lines(folder / "metrics.jsonl")]
 
 
@@ -132,8 +131,6 @@ def test_a_run_folder_that_was_deleted_is_named_and_not_made_again(tmp_path: Pat
 
 
 class Slow:
-    """Work that waits until it is told to go on."""
-
     def __init__(self) -> None:
         self.begun, self.goes_on = threading.Event(), threading.Event()
 

@@ -223,7 +223,6 @@ def test_other_shapes_are_computed_as_before(taped: list[Any]) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Return what torch is asked to record."""
     calls: list[dict[str, Any]] = []
 
     @contextmanager

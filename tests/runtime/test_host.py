@@ -72,8 +72,6 @@ def test_a_run_on_role_hosts_is_the_same_run(experiment: Experiment, per_process
 
 
 class Shop:
-    """Passive: answers and raises."""
-
     def __init__(self, stock: int) -> None:
         self.stock = stock
 
@@ -89,14 +87,12 @@ class Shop:
 
 
 def alone(role: str, cls: Any, *given: Any) -> RoleGraph:
-    """Return a graph of one role."""
     graph = RoleGraph()
     graph.add(role, "server", "main", cls, *given)
     return graph
 
 
 def hosting(role: str, cls: Any, *given: Any, incarnation: int = 0) -> RoleHost:
-    """Return a host on which this one role has begun."""
     host = RoleHost(dial)
     host.begin(incarnation, partial(alone, role, cls, *given), [role], {}, 60.0)
     return host

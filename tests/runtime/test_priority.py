@@ -37,8 +37,6 @@ def as_nice_as_actors(before: int) -> int:
 
 
 class Looking:
-    """Notes how nice its thread is."""
-
     def __init__(self, name: str) -> None:
         self.name, self.clock, self.finished = name, Clock(), False
 

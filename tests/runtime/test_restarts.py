@@ -78,7 +78,6 @@ RUNS: dict[str, Experiment] = {
 
 @functools.cache
 def oracle_of(name: str) -> Outcome:
-    """Return how a run ends in which nothing raises."""
     return threads(RUNS[name])
 
 

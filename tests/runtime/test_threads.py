@@ -21,8 +21,6 @@ Work = Callable[["Role"], object]
 
 
 class Role:
-    """An active role that does what it is given."""
-
     def __init__(self, name: str, work: Work) -> None:
         self.name, self.work = name, work
         self.clock, self.finished = Clock(), False

@@ -55,7 +55,6 @@ def test_settings_have_the_names_of_the_flags() -> None:
 
 
 def not_finite() -> Any:
-    """Return an environment whose observations are no numbers."""
     seen = gym_toys.shifted()
     return TransformObservation(seen, lambda found: found * np.nan, seen.observation_space)
 
@@ -171,8 +170,6 @@ def test_which_functions_a_run_may_go_on_with(game: str, own: str, may_be: bool)
 
 
 class Counted(gym_toys.Walk):
-    """Counts how many of it are open."""
-
     opened = 0
 
     def __init__(self, render_mode: str | None = None) -> None:

@@ -138,7 +138,6 @@ main()
 
 
 def troubled(run: Path, trouble: str, *words: object) -> tuple[int, str, str]:
-    """Return what becomes of the command line with trouble in the environment."""
     script = run.with_name("driver.py")
     script.write_text(DRIVER.format(trouble=trouble))
     return finish(start(*words, "--out", run, script=script))

@@ -48,7 +48,6 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(killed: Path, tmp_path: Path) -> Path:
-    """A copy of the killed run."""
     return Path(shutil.copytree(killed, tmp_path / "run"))
 
 

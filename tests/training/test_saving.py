@@ -74,7 +74,6 @@ class Scene:
                 server.push(Gradient(0, version, 0, 1, 1, 0.1, values))
 
     def numbers(self) -> list[list[int]]:
-        """Return the versions of the slices of each checkpoint."""
         return [[params.version.number for params in saved[0]] for saved in self.saved]
 
 

@@ -46,7 +46,6 @@ def started() -> Iterator[Started]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run of Catch with one checkpoint."""
     write_run(tmp_path / "run")
     return tmp_path / "run"
 
@@ -98,8 +97,6 @@ def test_both_tell_what_they_find_at_low_priority_and_leave_nothing(
 
 
 class Near:
-    """Does here what is asked of a host."""
-
     def __call__(self, words: Sequence[str], files: Mapping[str, bytes]) -> Done:
         return Errander().run(words, files)
 

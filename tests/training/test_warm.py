@@ -27,14 +27,10 @@ from helpers.launching import colobus as program
 
 
 class Further(gym_toys.Walk):
-    """A walk with an action more."""
-
     action_space = spaces.Discrete(3)
 
 
 class Wider(gym_toys.Walk):
-    """A walk that sees a number more."""
-
     observation_space = spaces.Box(-9, 9, (3,), np.float32)
 
     def _seen(self) -> Any:

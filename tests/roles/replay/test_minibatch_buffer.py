@@ -100,7 +100,6 @@ def test_random_uses_fall_into_all_rounds_and_the_seeds_decide() -> None:
 
 
 def numbering() -> Mock:
-    """Return a replay whose batches are numbered from 1 on."""
     return Mock(depth=7, sample=Mock(side_effect=map(numbered, itertools.count(1))))
 
 

@@ -106,7 +106,6 @@ def test_what_is_kept_is_no_view_of_shared_memory() -> None:
 
 
 def row(of: Trajectory | Batch, number: int) -> list[Any]:
-    """Return all fields of a window."""
     return [getattr(of, name)[number].tolist() for name in PER_GAME]
 
 

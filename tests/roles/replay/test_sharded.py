@@ -102,7 +102,6 @@ def play(rounds: int) -> list[Trajectory]:
 
 
 def learn(replay: BufferInRounds, count: int) -> list[Batch]:
-    """Sample, and tell errors, as a learner does."""
     batches = []
     for _ in range(count):
         batches.append(replay.sample())
