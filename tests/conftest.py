@@ -155,6 +155,18 @@ def make_net(
         )
 
 
+def recurrent_net(stack: int = 1, precision: Any = "float32") -> Any:
+    """Return a tiny network with an LSTM (`make_net`)."""
+    settings = NetworkSettings(torso="tiny", width=16, stack=stack, recurrent="lstm")
+    return make_net(settings, precision=precision)
+
+
+def autoencoder_net(form: Any, **more: Any) -> Network:
+    """Return a tiny network with this form of the autoencoder (`make_net`)."""
+    settings = NetworkSettings(torso="tiny", width=16, stack=3, autoencoder=form)
+    return make_net(settings, **more)
+
+
 def random_ends(
     rng: np.random.Generator, shape: tuple[int, int]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -20,10 +20,10 @@ from colobus.algorithms.dqn import DQN
 from colobus.core.types import Batch
 from colobus.experiment.presets import PRESETS
 from colobus.nets.autoencoder import Decoder
-from colobus.nets.network import CODE, Network, NetworkSettings
+from colobus.nets.network import CODE, Network
 from colobus.nets.observations import Observations
 from colobus.roles.replay.queue import as_batch
-from conftest import make_net, random_trajectory
+from conftest import autoencoder_net, random_trajectory
 from helpers.learning import learn
 from helpers.outputs import whole
 from helpers.variants import with_network
@@ -40,11 +40,6 @@ def noise(length: int = 7, games: int = 3, seed: int = 0) -> Batch:
     return as_batch(sent)._replace(weights=weights)
 
 
-def net_of(form: Any, seed: int = 0, **more: Any) -> Network:
-    settings = NetworkSettings(torso="tiny", width=16, stack=3, autoencoder=form)
-    return make_net(settings, seed=seed, **more)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_reconstruction_loss_is_half_the_mean_square(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -57,7 +52,7 @@ def test_the_reconstruction_loss_is_half_the_mean_square(seed: int) -> None:
 
 
 def test_the_loss_is_that_of_the_first_part_of_a_minibatch() -> None:
-    net = net_of("latent")
+    net = autoencoder_net("latent")
     stacks = torch.randn(10, 3, 10, 5, generator=torch.Generator().manual_seed(1))
     weights = torch.tensor([1.0, 0.5, 2.0] + [1.0] * 7)
     net.auxiliary_weight = 3.0
@@ -138,7 +133,7 @@ def own_loss(net: Network, minibatch: Minibatch[Steps]) -> Any:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_prediction_loss_is_the_slow_one(seed: int) -> None:
-    batch, net = noise(length=20, seed=seed), net_of("predict", seed)
+    batch, net = noise(length=20, seed=seed), autoencoder_net("predict", seed=seed)
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in net.named_parameters():
@@ -160,7 +155,7 @@ def test_the_prediction_loss_is_the_slow_one(seed: int) -> None:
 
 
 def test_the_targets_have_no_gradient_and_are_those_of_the_prepared_network() -> None:
-    net, algorithm = net_of("predict"), APPO()
+    net, algorithm = autoencoder_net("predict"), APPO()
     prepared = algorithm.prepare(net, noise(), algorithm.start())
     first: Any = prepared.select(torch.arange(42)).ahead
     assert not first.latents.requires_grad
@@ -173,7 +168,7 @@ def test_the_targets_have_no_gradient_and_are_those_of_the_prepared_network() ->
 
 def test_a_batch_in_which_nothing_is_known_has_the_loss_0() -> None:
     batch = noise()
-    net, unknown = net_of("predict"), batch._replace(mask=torch.zeros_like(batch.mask))
+    net, unknown = autoencoder_net("predict"), batch._replace(mask=torch.zeros_like(batch.mask))
     total, _ = own_loss(net, whole(APPO(), net, unknown))
     torch.autograd.backward(total)
     assert total.item() == 0.0
@@ -199,7 +194,7 @@ def gradient(net: Network, total: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
     """The branches that the paper's autoencoder is known from may have used only one of them."""
-    batch, net, algorithm = noise(), net_of(form), APPO(minibatch=64)
+    batch, net, algorithm = noise(), autoencoder_net(form), APPO(minibatch=64)
     algorithm_state, minibatch = algorithm.start(), whole(algorithm, net, batch)
     first = next(iter(dict(net.named_parameters())))
     assert first == ("encoder.convolution.weight" if form == "latent" else "torso.hidden.weight")
@@ -218,7 +213,7 @@ def test_the_first_layer_has_a_gradient_from_both_losses(form: str) -> None:
 
 def test_dqn_predicts_from_steps_spread_over_all_windows() -> None:
     batch, algorithm = noise(length=8), DQN(returns="q_lambda", target_every=0)
-    net = net_of("predict", heads=partial(algorithm.heads, 3))
+    net = autoencoder_net("predict", heads=partial(algorithm.heads, 3))
     algorithm_state = algorithm.start()
     prepared = whole(algorithm, net, batch)
     places = [(n, t) for n in range(len(batch.actions)) for t in (0, 4)]  # each fourth of all

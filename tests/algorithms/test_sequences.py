@@ -14,10 +14,10 @@ from colobus.algorithms.appo import APPO
 from colobus.algorithms.batches import evaluate
 from colobus.core.types import Batch
 from colobus.envs.catch import CatchGames
-from colobus.nets.network import Network, NetworkSettings, Observed
+from colobus.nets.network import Network, Observed
 from colobus.nets.observations import Observations
 from colobus.roles.replay.queue import as_batch
-from conftest import make_net, random_trajectory
+from conftest import random_trajectory, recurrent_net
 from helpers.outputs import whole
 from helpers.returns import estimated
 from helpers.servers import played
@@ -26,11 +26,6 @@ from helpers.stacking import stacks_of
 LENGTH, SEQUENCE, WIDTH = 12, 4, 16
 ALGORITHM = APPO(sequence=SEQUENCE, minibatch=3 * SEQUENCE)
 TIGHT: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
-
-
-def recurrent_net(stack: int = 1) -> Network:
-    settings = NetworkSettings(torso="tiny", width=WIDTH, stack=stack, recurrent="lstm")
-    return make_net(settings)
 
 
 def make_batch(stack: int = 1, seed: int = 0) -> Batch:

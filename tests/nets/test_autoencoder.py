@@ -13,7 +13,7 @@ from colobus.nets.network import CODE, NetworkSettings
 from colobus.nets.observations import Observations
 from colobus.ops.flat import Layout
 from colobus.roles.replay.queue import as_batch
-from conftest import make_net, random_trajectory
+from conftest import autoencoder_net, make_net, random_trajectory
 from helpers.gradients import Array, as_array, convolved, with_biases
 
 FORMS = ("latent", "auxiliary", "predict")
@@ -25,10 +25,6 @@ LAYERS = {
     "auxiliary": [*PLAIN, "auxiliary.spread", "auxiliary.convolution"],
     "predict": [*PLAIN, *(f"auxiliary.{of}" for of in ("joint", "action", "latent", "outcome"))],
 }
-
-
-def tiny(form: Any) -> NetworkSettings:
-    return NetworkSettings(torso="tiny", width=16, stack=3, autoencoder=form)
 
 
 def slow_transposed(x: Array, weight: Array, bias: Array, side: tuple[int, int]) -> Array:
@@ -43,7 +39,7 @@ def slow_transposed(x: Array, weight: Array, bias: Array, side: tuple[int, int])
 
 @pytest.mark.parametrize("frame_shape", [(10, 5), (8, 12)])
 def test_the_latent_form_is_the_slow_one(frame_shape: tuple[int, int]) -> None:
-    net = make_net(tiny("latent"), frame_shape)
+    net = autoencoder_net("latent", frame_shape=frame_shape)
     layers = with_biases(net)
     stacks = torch.randn(2, 3, *frame_shape, generator=torch.Generator().manual_seed(1))
     encoder = layers["encoder.convolution"]
@@ -57,7 +53,7 @@ def test_the_latent_form_is_the_slow_one(frame_shape: tuple[int, int]) -> None:
 
 
 def test_the_auxiliary_form_is_the_slow_one() -> None:
-    net = make_net(tiny("auxiliary"), (10, 5))
+    net = autoencoder_net("auxiliary")
     decoder: Any = net.auxiliary
     layers = with_biases(net)
     hidden = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
@@ -69,7 +65,8 @@ def test_the_auxiliary_form_is_the_slow_one() -> None:
 
 @pytest.mark.parametrize("form", LAYERS)
 def test_each_form_adds_its_layers_and_off_adds_none(form: str) -> None:
-    names = [name.rpartition(".")[0] for name, _ in make_net(tiny(form)).named_parameters()]
+    parameters = autoencoder_net(form).named_parameters()
+    names = [name.rpartition(".")[0] for name, _ in parameters]
     assert list(dict.fromkeys(names)) == LAYERS[form]
 
 

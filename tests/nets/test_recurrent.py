@@ -10,7 +10,7 @@ import torch
 
 from colobus.nets.network import NetworkSettings, Observed
 from colobus.nets.recurrent import LSTM
-from conftest import make_net
+from conftest import make_net, recurrent_net
 
 W, N, S = 5, 3, 7
 Array = np.ndarray[Any, Any]
@@ -109,11 +109,6 @@ def test_the_forget_gate_is_open_at_first_and_weights_are_orthogonal() -> None:
     assert torch.equal(lstm.initial_state(2), torch.zeros(2, 2 * W))
 
 
-def recurrent_net(precision: Any = "float32") -> Any:
-    settings = NetworkSettings(torso="tiny", width=16, stack=1, recurrent="lstm")
-    return make_net(settings, precision=precision)
-
-
 def test_a_network_without_one_has_no_parameter_more_and_no_state() -> None:
     plain = make_net(NetworkSettings(torso="tiny", width=16, stack=1))
     names = [name for name, _ in plain.named_parameters()]
@@ -128,7 +123,7 @@ def test_a_network_without_one_has_no_parameter_more_and_no_state() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_copy_for_acting_steps_as_the_network_unrolls(precision: str) -> None:
-    net = recurrent_net(precision)
+    net = recurrent_net(precision=precision)
     acting = net.for_acting(["policy"])
     random = torch.Generator().manual_seed(1)
     stacks = net.preprocess(torch.randint(0, 256, (6, 1, 10, 5), generator=random).byte())
