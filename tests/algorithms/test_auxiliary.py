@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from colobus.nets.autoencoder import Decoder
 from colobus.nets.network import CODE, Network
 from colobus.nets.observations import Observations
 from colobus.roles.replay.queue import as_batch
+from colobus.runs.curves import read_metrics
 from conftest import autoencoder_net, random_trajectory
 from helpers.learning import learn
 from helpers.outputs import whole
@@ -235,8 +235,7 @@ def test_dqn_predicts_from_steps_spread_over_all_windows() -> None:
 def test_each_form_learns_catch(form: Any, tmp_path: Path) -> None:
     experiment = replace(with_network(PRESETS["catch"], autoencoder=form), deterministic=True)
     learn(experiment, tmp_path / "run", log=pytest.fail)
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = read_metrics(tmp_path / "run")
     name = "prediction_loss" if form == "predict" else "reconstruction_loss"
     assert rows[-1][name] < 0.95 * rows[0][name]
     assert (tmp_path / "run" / "reconstruction.png").exists() == (form != "predict")

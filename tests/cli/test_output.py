@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from colobus.training.words import how_it_went, how_to_go_on, where_everything_i
 from conftest import catch
 from helpers.launching import CATCH, complete
 from helpers.launching import colobus as command
+from helpers.ray_fixtures import imported
 
 
 @pytest.mark.slow
@@ -111,12 +111,8 @@ def test_alarms_are_told_once_and_again_after_they_were_over() -> None:
 
 
 def test_without_ray_no_folder_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(monkeypatch, everywhere=False)  # nothing is open to the network or to other users
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it was not installed
-    constants = SimpleNamespace(ENABLE_RAY_CLUSTER=False)  # nothing is open to the network
-    monkeypatch.setitem(sys.modules, "ray._private.ray_constants", constants)
-    tokens = SimpleNamespace(is_token_auth_enabled=lambda: True)  # nor to other users
-    name = "ray._private.authentication.authentication_utils"
-    monkeypatch.setitem(sys.modules, name, tokens)
     monkeypatch.delitem(sys.modules, "colobus.runtime.ray.session", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     code, out, err = command("train", "catch", "--on", "ray", "--out", tmp_path / "run")

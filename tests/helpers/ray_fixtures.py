@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -41,3 +43,14 @@ def remote(ray: Any) -> Any:
     from colobus.runtime.ray import remote
 
     return remote
+
+
+def imported(monkeypatch: pytest.MonkeyPatch, everywhere: bool, asks: bool = True) -> None:
+    """Let Ray have been imported with these ports, and let it ask for tokens."""
+    tokens = ModuleType("ray._private.authentication.authentication_utils")
+    vars(tokens)["is_token_auth_enabled"] = lambda: asks
+    monkeypatch.setitem(sys.modules, tokens.__name__, tokens)
+    constants = ModuleType("ray._private.ray_constants")
+    vars(constants)["ENABLE_RAY_CLUSTER"] = everywhere
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "ray._private.ray_constants", constants)

@@ -20,6 +20,7 @@ from colobus.core.timing import Condition, wait_for
 from colobus.core.types import CPU
 from colobus.ops import losses
 from colobus.roles.allreduce import Meeting, Member, ProcessAllreduce, ThreadAllreduce, backend_of
+from helpers.ray_runs import listening
 from helpers.reading import META, Reads
 from helpers.waiting import assert_closed, on_a_thread
 
@@ -116,12 +117,6 @@ def test_nobody_waits_for_a_learner_that_left() -> None:
         one.sum(0, torch.ones(4))
 
 
-def listening() -> set[Any]:
-    """Return the addresses and ports at which this process listens."""
-    found = psutil.Process().net_connections(kind="inet")
-    return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
-
-
 @pytest.mark.parametrize(
     ("on_network", "named", "learners", "meeting"),
     [(False, "", 1, 1), (True, "", 2, 2), (True, "lo", 1, 2)],
@@ -134,10 +129,10 @@ def test_where_all_listen(
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     if named:
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", named)
-    before = listening()
+    before = listening(psutil.Process())
     groups = rings(2, on_network)
     sums_of(groups, torch.ones(1, 2, 4))
-    opened = sorted(address.ip for address in listening() - before)
+    opened = sorted(host for host, _ in listening(psutil.Process()) - before)
     assert opened == [f"127.0.0.{last}" for last in (learners, learners, meeting)]
 
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -14,6 +13,7 @@ from colobus.core.errors import ColobusError
 from colobus.runtime.ray import INLINE, prepare
 from colobus.runtime.ray.own_cluster import END_SECONDS, end_writers, own_folder, writers
 from helpers.launching import is_gone, wait_until
+from helpers.ray_fixtures import imported
 
 READ = (
     *("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"),
@@ -28,17 +28,6 @@ def nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "")  # so that it is given back even if it was not there
         monkeypatch.delenv(name)
     monkeypatch.delitem(sys.modules, "ray", raising=False)
-
-
-def imported(monkeypatch: pytest.MonkeyPatch, everywhere: bool, asks: bool = True) -> None:
-    """Let Ray have been imported with these ports, and let it ask for tokens."""
-    tokens = ModuleType("ray._private.authentication.authentication_utils")
-    vars(tokens)["is_token_auth_enabled"] = lambda: asks
-    monkeypatch.setitem(sys.modules, tokens.__name__, tokens)
-    constants = ModuleType("ray._private.ray_constants")
-    vars(constants)["ENABLE_RAY_CLUSTER"] = everywhere
-    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
-    monkeypatch.setitem(sys.modules, "ray._private.ray_constants", constants)
 
 
 def test_a_ray_of_its_own_is_on_the_loopback_and_has_a_token() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import platform
 import resource
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from colobus.runs.curves import read_metrics
 from colobus.runtime.system import (
     available_memory,
     describe_machine,
@@ -148,8 +148,7 @@ def test_a_run_is_made_without_the_calls_that_windows_lacks(tmp_path: Path) -> N
     assert out.splitlines()[-1] == "[0, 0, 0, 0] ['Ctrl-C', 'SIGTERM']"
     assert "this system has no locks; make sure that no other process" in out
     assert "Traceback" not in err
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["steps"] >= 6144
+    assert read_metrics(run)[-1]["steps"] >= 6144
     assert len(list((run / "eval").glob("*.json"))) == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from dataclasses import replace
@@ -23,6 +22,7 @@ from colobus.roles.parameters.server import Admission
 from colobus.roles.replay.buffer import write_arrays
 from colobus.roles.tracker import Status, StopRule
 from colobus.roles.tracker.writer import Writer
+from colobus.runs.curves import read_metrics
 from colobus.training.run import train
 from colobus.training.saving import LearnerSaver, SliceSaver, aux_at, save_last
 from conftest import catch, distributed_catch, dqn, often, reshaped, stand_in
@@ -261,8 +261,7 @@ def test_after_the_patience_the_run_ends_with_what_it_had_saved(
     assert not any(line.startswith("waiting at most") for line in lines)  # once was enough
     newest = complete(tmp_path / "run")[-1]["version"]
     assert newest <= 3
-    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(rows[-1])["version"] > newest
+    assert read_metrics(tmp_path / "run")[-1]["version"] > newest
     disk.fails = range(0)
     train(experiment(), tmp_path / "run", resume=True, log=lines.append)
     train(experiment(), tmp_path / "whole", log=lines.append)
