@@ -23,14 +23,13 @@ from helpers.outputs import whole
 from helpers.variants import with_network
 
 WIDTH, LENGTH = 16, 6
-HEADS = {"policy": 3, "value": 1}
 PAIR = replace(PRESETS["catch-pair"], tracker=QUIET)
 SEPARATE = with_network(PAIR, policies="separate")
 
 
 def net_of_two(recurrent: Any = "none") -> Network:
     settings = NetworkSettings(torso="tiny", width=WIDTH, stack=1, recurrent=recurrent)
-    return make_net(replace(settings, policies="separate"), heads=HEADS, seed=1, agents=2)
+    return make_net(replace(settings, policies="separate"), seed=1, agents=2)
 
 
 def by_hand(net: Network, hidden: torch.Tensor, name: str, agent: int) -> torch.Tensor:

@@ -59,7 +59,6 @@ def bins() -> list[tuple[float, float]]:
 
 
 def mean(form: str, outputs: Array) -> float:
-    """Return the value of a distribution, or of a number."""
     if form == "numbers":
         return float(outputs)
     if form == "quantiles":
@@ -90,7 +89,6 @@ def loss(form: str, outputs: Array, value: float) -> float:
 
 
 def learned(algorithm: Any, net: Network, batch: Batch, state: Any) -> dict[str, float]:
-    """Return the scalars of the loss over the whole batch."""
     _, terms, _ = loss_of(algorithm, net, whole(algorithm, net, batch, state), state)
     assert all(parameter.grad is not None for parameter in net.parameters())
     return numbers(terms)

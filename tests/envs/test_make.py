@@ -44,7 +44,6 @@ class CoinGames:
 
 @pytest.fixture
 def coin(monkeypatch: pytest.MonkeyPatch) -> GameSettings:
-    """A game that one line in the table adds."""
     line = make.Environment(CoinGames, CoinGames.action_names, CoinGames.frame_shape)
     assert not make.is_known("coin")  # as where a run was loaded before
     monkeypatch.setitem(make.ENVIRONMENTS, "coin", line)

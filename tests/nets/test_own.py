@@ -46,12 +46,10 @@ def torso(settings: NetworkSettings, frame_shape: tuple[int, int], planes: int) 
 
 
 def followed_by(make: Callable[[int], nn.Module]) -> Any:
-    """Return a function that makes the torso with a layer behind it."""
     return lambda settings, *shape: nn.Sequential(torso(settings, *shape), make(settings.width))
 
 
 def with_policy(make: Callable[[int], Head]) -> Any:
-    """Return a function that puts another head in the place of the policy."""
     return lambda own, width: own | {"policy": make(width)}
 
 

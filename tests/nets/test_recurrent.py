@@ -68,7 +68,6 @@ def slow(lstm: LSTM, inputs: Array, state: Array, begins: Array) -> tuple[Array,
 
 
 def step_by_step(lstm: LSTM, inputs: Any, state: Any, begins: Any) -> tuple[Any, Any]:
-    """Return what `LSTM.unroll` should, by single steps."""
     outputs = []
     for t in range(inputs.shape[1]):
         state = state.masked_fill(begins[:, t : t + 1], 0.0)

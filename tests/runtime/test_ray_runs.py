@@ -93,7 +93,6 @@ def test_a_signal_to_all_processes_of_the_terminal_saves_the_run_and_leaves_noth
 
 
 def learned(run: Run) -> int:
-    """Return the newest version of which its metrics tell."""
     return max((line["version"] for line in run.metrics()), default=0)
 
 

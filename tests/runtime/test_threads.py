@@ -47,7 +47,6 @@ def place_of(*roles: tuple[type[Role], str, Work], deadline: float = 60.0) -> An
 
 
 def ended(kind: type[Role], name: str, work: Work) -> Any:
-    """Run one role until it has ended; return the place and what it told."""
     place, lines = place_of((kind, name, work))
     place.start()
     assert place.wait(60)

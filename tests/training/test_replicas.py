@@ -111,7 +111,6 @@ SECONDS = 60.0
 
 
 def place_group(ring: bool, lines: list[str] | None = None) -> Threads:
-    """Return the group on threads of this process, joined by a ring if asked."""
     return place_threads(GROUP, [] if lines is None else lines, partial(make_graph, spread=ring))
 
 

@@ -188,13 +188,10 @@ FULL = "the replay buffer cannot be saved to it: No space left on device"
 
 
 def experiment(rounds: int = 8, patience: float = 60.0) -> Experiment:
-    """Return deterministic DQN on Catch that saves as often as it can."""
     return often(dqn(catch(512 + rounds * 512)), deterministic=True, disk_patience=patience)
 
 
 class Disk:
-    """Writes a replay buffer, or fails as it is told."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
         self.fails: range = range(0)  # calls
