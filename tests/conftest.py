@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -100,6 +101,24 @@ def usual_signals() -> Iterator[None]:
     yield
     for each, handler in usual.items():
         signal.signal(each, handler)
+
+
+@pytest.fixture
+def fail_once(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what has a method raise at one of its calls, by any thread, and returns their count."""
+
+    def patch(kind: Any, name: str, at: int) -> Iterator[int]:
+        function, calls = getattr(kind, name), itertools.count(1)
+
+        def called(*arguments: Any, **more: Any) -> Any:
+            if next(calls) == at:
+                raise RuntimeError("by accident")
+            return function(*arguments, **more)
+
+        monkeypatch.setattr(kind, name, called)
+        return calls
+
+    return patch
 
 
 @pytest.fixture(scope="module")

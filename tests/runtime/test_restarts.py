@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -21,23 +20,6 @@ from colobus.roles.tracker import Tracker
 from conftest import catch, distributed_catch, dqn, reshaped
 from helpers.outcomes import Outcome, assert_same, place_threads, run_to_the_end, threads
 from helpers.servers import server_of
-
-
-@pytest.fixture
-def fail_once(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what has a method raise at one of its calls, by any thread."""
-
-    def patch(kind: Any, name: str, at: int) -> None:
-        function, calls = getattr(kind, name), itertools.count(1)
-
-        def called(*arguments: Any, **more: Any) -> Any:
-            if next(calls) == at:
-                raise RuntimeError("by accident")
-            return function(*arguments, **more)
-
-        monkeypatch.setattr(kind, name, called)
-
-    return patch
 
 
 WORKERS = distributed_catch(20, workers=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import queue
 import re
 import shutil
@@ -308,16 +307,9 @@ def test_those_that_never_stop_are_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_a_save_that_fails_loses_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_that_fails_loses_no_round(tmp_path: Path, fail_once: Any) -> None:
     """A deterministic run would wait for that round until it stalls."""
-    save, calls = CatchGames.save, itertools.count(1)
-
-    def fails_once(self: CatchGames) -> dict[str, Any]:
-        if next(calls) == 10:
-            raise RuntimeError("no room")
-        return save(self)
-
-    monkeypatch.setattr(CatchGames, "save", fails_once)
+    calls = fail_once(CatchGames, "save", 10)
     result = train(catch(steps=20_000, deterministic=True), tmp_path / "run")
     assert next(calls) > 11
     assert result.status.steps >= 20_000
