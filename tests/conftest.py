@@ -105,7 +105,7 @@ def usual_signals() -> Iterator[None]:
 
 @pytest.fixture
 def fail_once(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what has a method raise at one of its calls, by any thread, and returns their count."""
+    """Return what has a method raise at one of its calls, and gives their count back."""
 
     def patch(kind: Any, name: str, at: int) -> Iterator[int]:
         function, calls = getattr(kind, name), itertools.count(1)

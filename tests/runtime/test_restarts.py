@@ -21,7 +21,6 @@ from conftest import catch, distributed_catch, dqn, reshaped
 from helpers.outcomes import Outcome, assert_same, place_threads, run_to_the_end, threads
 from helpers.servers import server_of
 
-
 WORKERS = distributed_catch(20, workers=3)
 
 
