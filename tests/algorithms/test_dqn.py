@@ -258,10 +258,6 @@ def test_a_batch_in_which_nothing_counts_moves_nothing(way: str) -> None:
     assert minibatch.priorities.tolist() == [0.0] * N
 
 
-def test_windows_are_of_n_steps_or_as_long_as_trajectories() -> None:
-    assert (WAYS["three steps"].window(20), LAMBDA.window(20)) == (3, 20)
-
-
 def after_losses(algorithm: DQN, losses: Array) -> AlgorithmState:
     algorithm_state = algorithm.start()
     for loss in losses:

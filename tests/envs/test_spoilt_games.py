@@ -133,12 +133,9 @@ def test_an_environment_that_cannot_go_on_says_so(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.processes
-def test_modules_of_the_working_folder_are_not_taken_for_pythons_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_of_the_working_folder_are_not_taken_for_pythons_own(here: Path) -> None:
     games = played(PONG, 0)
-    (tmp_path / "random.py").write_text("raise SystemExit('this is no random')")
-    monkeypatch.chdir(tmp_path)
+    (here / "random.py").write_text("raise SystemExit('this is no random')")
     on = resume_games(PONG, through_a_file(games))
     assert_equal_from_here(games, on, 30, seed=2)
 

@@ -234,7 +234,6 @@ def test_a_round_of_older_batches_is_the_plain_loop_and_each_is_prepared_anew() 
         batches.append(as_batch(scene.learn(number)))
         random = generator(SEED, "learner", 0, START.incarnation, START.number + number)
         for use in due:
-            # with the network of now
             prepared = algorithm.prepare(plain.net, batches[use], plain.algorithm_state)
             terms = plain.pass_over(prepared, random)
         kl = scene.tracker.updates[-1].values["kl"]  # of the fresh batch, which comes last

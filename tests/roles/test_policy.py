@@ -60,7 +60,6 @@ def drawn(net: Network, number: int) -> Pulled:
 
 
 def scores_of(policy: Policy, versions: list[Pulled]) -> torch.Tensor:
-    """Return the scores of a rollout for each of the versions."""
     numbers, (height, width) = np.random.default_rng(3), policy.net.mean.shape
     found = []
 

@@ -163,7 +163,6 @@ def test_every_game_has_a_line_until_there_are_too_many(
 
 
 def slices(*versions: Version) -> list[Params]:
-    """Return the vector cut in parts of these versions."""
     cuts = LAYOUT.cut(len(versions))
     return [Params(v, VECTOR[cut]) for v, cut in zip(versions, cuts, strict=True)]
 
