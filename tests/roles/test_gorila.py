@@ -33,7 +33,6 @@ def fill(roles: Mapping[str, Any], rounds: int = 2) -> None:
 
 
 def played(algorithm: Any = CATCH.algorithm, rounds: int = 2, **shape: Any) -> Mapping[str, Any]:
-    """Return the roles of a run whose actors have played so many rounds."""
     experiment = replace(reshaped(CATCH, **shape), algorithm=algorithm)
     roles = place_inline(experiment).roles
     fill(roles, rounds)
