@@ -1,4 +1,7 @@
-"""Runs on Ray as processes of their own, and trouble that a test orders while they go on."""
+"""Runs on Ray as processes of their own, and trouble that a test orders while they go on.
+
+A plugin: its fixtures begin runs that end with their test, and give Ray as a run imports it.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ import pytest
 
 from colobus.core.files import read_lines
 from colobus.evaluation.agent import Agent, load
+from colobus.runtime.ray import prepare
 from helpers.launching import LONG, complete
 
 SILENCE = 12.0
@@ -432,3 +436,34 @@ def head(cpus: int, env: Mapping[str, str] | None = None, more: str = "") -> Ite
         if process.poll() is None:  # else it could not even start, as it has said
             end_with_its_own(process)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Begin a run (`train`, or `Run` itself); none outlives the test."""
+    runs: list[Run] = []
+
+    def begin(*words: object, make: Callable[..., Run] = train, **more: Any) -> Run:
+        runs.append(make(tmp_path, *words, **more))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.kill()
+
+
+@pytest.fixture
+def ray() -> Any:
+    """Return Ray, which must not be imported before it is prepared."""
+    prepare("")
+    import ray
+
+    return ray
+
+
+@pytest.fixture
+def remote(ray: Any) -> Any:
+    """Return the module that knows the processes of a run, which imports Ray."""
+    from colobus.runtime.ray import remote
+
+    return remote
