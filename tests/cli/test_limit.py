@@ -27,7 +27,7 @@ from colobus.training.start import begin
 from conftest import reshaped, short_pong
 from helpers.launching import told
 from helpers.players import make_experiment
-from helpers.reading import META
+from helpers.tapes import META
 from helpers.variants import with_network
 
 EXPERIMENT = replace(short_pong(1), network=NetworkSettings(precision="float32"))

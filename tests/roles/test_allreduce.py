@@ -20,7 +20,7 @@ from colobus.core.timing import Condition, wait_for
 from colobus.core.types import CPU
 from colobus.ops import losses
 from colobus.roles.allreduce import Meeting, Member, ProcessAllreduce, ThreadAllreduce, backend_of
-from helpers.reading import META, Reads
+from helpers.tapes import META, Reads
 from helpers.waiting import assert_closed, on_a_thread
 
 
