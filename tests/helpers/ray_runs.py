@@ -42,7 +42,7 @@ PATIENT = ("--silence", 60)
 ENDLESS = ("--until-score", 2, "--steps", 10_000_000)
 """Of a run that a test ends: by its rule it might end just while one of its processes is frozen."""
 
-IDLE = (*ENDLESS, "--env", "helpers.slow:Idle")
+IDLE = (*ENDLESS, "--env", "helpers.gym_toys:Idle")
 """Of such a run that need not learn: it leaves the cores to the processes that begin anew."""
 
 LINES = 8
