@@ -48,13 +48,6 @@ Trained = tuple[Path, dict[str, Any], str]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def usual_signals() -> Iterator[None]:
     """Give signals back to whom they belonged before the test."""
     usual = {each: signal.getsignal(each) for each in NAMES}

@@ -60,12 +60,6 @@ def run(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test works in its own folder."""
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["metrics.jsonl", "episodes.jsonl"])
 def test_what_a_run_writes_must_be_a_file_before_it_goes_on(run: Path, name: str) -> None:
     (run / name).unlink()
@@ -105,7 +99,7 @@ def test_the_same_command_begins_and_goes_on(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".run*"))
 
 
-def test_the_last_run_is_found_behind_a_gap(here: None, run: Path) -> None:
+def test_the_last_run_is_found_behind_a_gap(here: Path, run: Path) -> None:
     like = read_config(run).experiment
     assert last_like("catch", like) == Path("runs/catch-1")
     Path("runs").mkdir()
@@ -115,7 +109,7 @@ def test_the_last_run_is_found_behind_a_gap(here: None, run: Path) -> None:
     assert last_like("catch", replace(like, seed=9)) == Path("runs/catch-1")
 
 
-def test_a_run_with_a_name_goes_on_where_it_was_not_begun(here: None) -> None:
+def test_a_run_with_a_name_goes_on_where_it_was_not_begun(here: Path) -> None:
     words = (*CATCH, "--lr", 0.001, "--resume-or-start")
     printed(*words, "--name", "one", "--steps", 1_000)
     colobus.train("catch", name="one", steps=2_000, lr=0.001, **AGAIN)
@@ -156,7 +150,7 @@ def test_a_run_does_not_go_on_in_another_environment(run: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_run_that_began_with_other_weights_is_another_run(here: None, run: Path) -> None:
+def test_a_run_that_began_with_other_weights_is_another_run(here: Path, run: Path) -> None:
     err = refused(*words(run, "--from", run))
     assert f"{run}: began with new weights, not with those of {run}; name another folder" in err
     with pytest.raises(colobus.ColobusError, match="began with new weights"):
@@ -173,7 +167,7 @@ class Mixed(colobus.APPO):
     """Has the settings of APPO."""
 
 
-def test_another_algorithm_is_another_run_with_the_same_settings_too(here: None) -> None:
+def test_another_algorithm_is_another_run_with_the_same_settings_too(here: Path) -> None:
     again: dict[str, Any] = {"steps": 1_000, **AGAIN}
     first = colobus.train("catch", algorithm=Mixed, **again).folder
     second = colobus.train("catch", **again).folder
@@ -221,7 +215,7 @@ def test_the_same_call_with_cores_goes_on_from_settings_too(tmp_path: Path) -> N
     assert (again.folder, again.steps) == (first.folder, first.steps)
 
 
-def test_from_python_a_run_goes_on_until_it_is_over(here: None) -> None:
+def test_from_python_a_run_goes_on_until_it_is_over(here: Path) -> None:
     for steps in (1_000, 2_000):
         result = colobus.train("catch", steps=steps, lr=0.001, **AGAIN)
         assert str(result.folder) == "runs/catch-1"
