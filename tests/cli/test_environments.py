@@ -66,15 +66,14 @@ class Nothing:
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def module(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which the commands run, with the modules."""
-    (tmp_path / "walks_of_mine.py").write_text(ENVIRONMENTS, encoding="utf-8")
-    (tmp_path / "shy_module.py").write_text(ALGORITHMS, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+    (here / "walks_of_mine.py").write_text(ENVIRONMENTS, encoding="utf-8")
+    (here / "shy_module.py").write_text(ALGORITHMS, encoding="utf-8")
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("walks_of_mine", "shy_module"):  # those of another test's folder
         monkeypatch.delitem(sys.modules, name, raising=False)
-    return tmp_path
+    return here
 
 
 @pytest.mark.slow

@@ -15,12 +15,11 @@ from helpers.players import add_checkpoint, decoded, write_run
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(here: Path) -> Path:
     """A run of Catch with checkpoints after 500 and 1,000 steps; commands run beside it."""
-    write_run(tmp_path / "catch-1")
-    add_checkpoint(tmp_path / "catch-1", 3, 500)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "catch-1"
+    write_run(here / "catch-1")
+    add_checkpoint(here / "catch-1", 3, 500)
+    return here / "catch-1"
 
 
 OLDER = Path("checkpoints", "00000003.safetensors")
