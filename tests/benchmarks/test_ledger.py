@@ -11,11 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks import cells, run
-from benchmarks.cells import SIX as GAMES
-from benchmarks.cells import UNTUNED
 from benchmarks.lib import ledger, process, recipe, timed
 from benchmarks.lib.recipe import within
-from benchmarks.tables.games import NOW
 from colobus.core.files import parse_lines
 from helpers.made_runs import row, write_metrics
 from helpers.players import add_checkpoint, write_run
@@ -186,18 +183,6 @@ def test_every_line_with_a_result_has_its_archive() -> None:
     assert [line["log"] for line in lines if not ledger.archive_of(line).exists()] == []
     kept = sum(file.stat().st_size for file in (ledger.RESULTS / "logs").iterdir())
     assert kept < 5e6
-
-
-def test_all_games_are_played_once_before_any_is_repeated() -> None:
-    kinds = tuple(NOW.values())
-    found = [cell for cell in cells.all_cells() if cell.what in kinds]
-    assert len({cell.name for cell in found}) == len(found) == 6 + 6 + 6 + 4
-    order = [(cell.what, cell.asked["game"], cell.seed) for cell in found]
-    assert order[:6] == [("budget-games", game, 6) for game in GAMES[::-1]]
-    assert [seed for _, _, seed in order[6:]] == [1] * 16
-    sticky = next(cell.asked for cell in found if cell.what == "sticky-games")
-    assert (sticky["protocol"], sticky["minutes"], sticky["early"]) == ("sticky", 10, None)
-    assert not set(UNTUNED) & set(GAMES)
 
 
 def test_the_last_checkpoint_of_the_first_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
