@@ -478,6 +478,7 @@ def test_a_stopped_evaluation_keeps_and_saves_the_games_that_are_over(
     assert path.stem.startswith(f"{name}-interrupted")  # the second time with a number
     data = json.loads(path.read_text())
     assert 20 <= data["episodes"] == len(data["scores"]) < 1_000_000 == data["episodes_asked"]
+    assert set(data["lengths"]) == {9}  # none was cut off
     assert f"interrupted after {data['episodes']} of 1000000 games" in said
     assert complete.read_bytes() == before
 
