@@ -71,6 +71,21 @@ def test_impossible_files_leave_nothing(here: Path) -> None:
     assert Path("pipe").is_fifo()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "which runs?"),
+        (["{folder}", "--out", "r.pdf"], "must end in .html or .md"),
+        (["{folder}", "--out", "{folder}/no/r.html"], "there is no folder"),
+        (["{folder}"], "no run there"),
+        (["{folder}", "--protocol", "nop"], "unknown protocol 'nop': nearest known: noop"),
+    ],
+)
+def test_mistakes_of_report_are_one_line(tmp_path: Path, words: list[str], said: str) -> None:
+    assert said in refused("report", *(word.format(folder=tmp_path) for word in words))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_a_report_is_written_also_where_a_link_leads(tmp_path: Path) -> None:
     for seed in (1, 2):
