@@ -30,7 +30,7 @@ from colobus.nets.network import InputStatistics, Network, NetworkSettings, Prec
 from colobus.ops.optimizers import OptimizerSettings
 from colobus.roles.tracker import StopRule, TrackerSettings
 
-pytest_plugins = ["helpers.ray_fixtures", "helpers.reporting"]
+pytest_plugins = ["helpers.ray_runs", "helpers.reporting"]
 
 hypothesis.settings.register_profile(
     "colobus", deadline=None, derandomize=True, database=None, max_examples=50

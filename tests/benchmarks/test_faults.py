@@ -212,6 +212,7 @@ def test_queues_of_their_own_are_hit_as_replays() -> None:
         assert found == {f"replay-{i}": (kind, (f"replay-{i}",)) for i in range(2)}
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -224,13 +225,8 @@ def test_queues_of_their_own_are_hit_as_replays() -> None:
     ],
 )
 def test_no_fault_that_is_asked_for_is_left_out(
-    words: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert Path(process.FAULTY[1]).is_file()  # the program
     monkeypatch.setattr("benchmarks.lib.faults.train", lambda *_args, **_rest: pytest.fail("began"))
     assert main(words.split()) == 2

@@ -1,4 +1,4 @@
-"""The ledger's rules: which cell is which, what is missing, and what a result is."""
+"""The ledger's rules: which cell is which, when it is measured, and what a result is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import run
-from benchmarks.lib import ledger, timed
+from benchmarks import cells, run
+from benchmarks.lib import ledger, process, recipe, timed
+from benchmarks.lib.recipe import within
 from colobus.core.files import parse_lines
+from helpers.made_runs import row, write_metrics
+from helpers.players import add_checkpoint, write_run
 
 
 def cell(what: str = "a", seed: int = 1, **settings: Any) -> Any:
@@ -180,3 +183,32 @@ def test_every_line_with_a_result_has_its_archive() -> None:
     assert [line["log"] for line in lines if not ledger.archive_of(line).exists()] == []
     kept = sum(file.stat().st_size for file in (ledger.RESULTS / "logs").iterdir())
     assert kept < 5e6
+
+
+def test_the_last_checkpoint_of_the_first_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = [{"steps": 1000 * n, "seconds": 10.0 * n} for n in range(1, 7)]
+    steps = {Path("1"): 1000, Path("2"): 2500, Path("3"): 5000}
+    monkeypatch.setattr(recipe, "read_about", lambda path: SimpleNamespace(steps=steps[path]))
+    assert within(50.0, metrics, list(steps)) == (Path("3"), {"steps": 5000, "seconds": 50.0})
+    assert within(49.0, metrics, list(steps)) == (Path("2"), {"steps": 2500, "seconds": 30.0})
+    with pytest.raises(LookupError, match="within 5 seconds"):
+        within(5.0, metrics, list(steps))
+
+
+def test_an_early_checkpoint_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(words: list[str], run: Path, log: Path) -> process.Outcome:
+        write_run(run)  # after 1,000 steps
+        add_checkpoint(run, 3, 500)
+        write_metrics(run, [row(500, 11.0, 0.0), row(1000, 13.0, 0.0)])
+        return process.Outcome(0, "", "", 0.0, 13.0, 10**6)
+
+    monkeypatch.setattr(timed, "train", train)
+    more: dict[str, Any] = {"protocol": "training", "early": (0.2,)}
+    (plan,) = cells.course("default-games", ("catch",), (1,), 0.25, **more)
+    own = ledger.Cell(plan.what, 1, cells.settings(plan), plan.measure, plan.preset)
+    result = own.measure(own, tmp_path, tmp_path)
+    early = result["early"]["0.2"]
+    assert (early["steps"], early["seconds"]) == (500, 11.0)
+    assert (result["steps"], result["seconds"]) == (1000, 13.0)
+    assert -1.0 <= early["score"] <= 1.0
+    assert (tmp_path / "minute-0.2-evaluations.jsonl").exists()

@@ -1,4 +1,7 @@
-"""docs/results.md is what the ledger says, and says beside a figure what else was measured."""
+"""docs/results.md is what the ledger says, and says beside a figure what else was measured.
+
+The commands that benchmarks give can be given; names of flags that changed are told.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benchmarks import render
+import pytest
+
+from benchmarks import cells, render
 from benchmarks.lib import ledger
-from benchmarks.lib.ledger import Results
+from benchmarks.lib.ledger import NAME, Results
 from benchmarks.tables import presets
+from helpers.launching import flags_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,3 +86,34 @@ def test_earlier_and_failed_measurements_are_told_on_their_page() -> None:
 def test_every_variant_is_about_a_line_of_the_ledger() -> None:
     lines = ledger.Ledger().lines()
     assert set(ledger.VARIANTS) - {one["settings"] for one in lines} == set()
+
+
+OWN = {
+    *("--only", "--list", "--seeds", "--most"),  # of run.py
+    *("--faults", "--dummy"),  # of lib/faults.py and lib/stubs.py
+    *("--quiet", "--disable-pip-version-check"),  # of pip
+    *("--algorithm", "--game", "--score"),  # of the scripts of other systems
+}
+
+
+def flags_in(text: str, before: str = "") -> set[str]:
+    return set(re.findall(rf"{before}(--[a-z][\w-]*)", text))
+
+
+@pytest.mark.slow
+def test_every_flag_that_is_given_exists_and_old_names_are_on_the_page_of_results() -> None:
+    benchmarks = ROOT / "benchmarks"
+    known = flags_of("train") | flags_of("bench") | flags_of("suite")
+    files = [benchmarks / "cells.py", *(benchmarks / "lib").glob("*.py")]
+    files.append(benchmarks / "peers" / "matches.py")
+    given = {file.name: flags_in(file.read_text(encoding="utf-8"), '"') for file in files}
+    assert {name: wrong for name, flags in given.items() if (wrong := flags - known - OWN)} == {}
+    assert flags_in(" ".join(plan.asked["words"] for plan in cells.on_gpu())) <= known
+
+    docs = ROOT / "docs"
+    told = " ".join((docs / "results.md").read_text(encoding="utf-8").split())
+    tables = "".join(file.read_text(encoding="utf-8") for file in (docs / "results").glob("*.md"))
+    commands = re.findall(rf"`({NAME} [^`]+)`", re.sub(r"\s+", " ", tables))
+    assert len(commands) > 100
+    old = flags_in(" ".join(commands)) - known
+    assert {flag for flag in old if f"`{flag}` is " not in told} == set()

@@ -66,15 +66,14 @@ class Nothing:
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def module(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which the commands run, with the modules."""
-    (tmp_path / "walks_of_mine.py").write_text(ENVIRONMENTS, encoding="utf-8")
-    (tmp_path / "shy_module.py").write_text(ALGORITHMS, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+    (here / "walks_of_mine.py").write_text(ENVIRONMENTS, encoding="utf-8")
+    (here / "shy_module.py").write_text(ALGORITHMS, encoding="utf-8")
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("walks_of_mine", "shy_module"):  # those of another test's folder
         monkeypatch.delitem(sys.modules, name, raising=False)
-    return tmp_path
+    return here
 
 
 @pytest.mark.slow
@@ -227,15 +226,6 @@ def test_a_module_that_fails_is_one_line(text: str, said: str) -> None:
     importlib.invalidate_caches()
     for words in ("--env fails:make", "catch --algorithm fails:Mine"):
         assert said in refused("train", *words.split())
-
-
-@pytest.mark.processes
-def test_json_stands_alone_where_an_environment_prints(tmp_path: Path) -> None:
-    text = "import gymnasium\n\ndef make():\n    print('hello')\n    import os\n"
-    text += "    os.write(1, b'and from C')\n    return gymnasium.make('CartPole-v1')\n"
-    (tmp_path / "loud.py").write_text(text, encoding="utf-8")
-    out = python("-m", "colobus", "show", "--env", "loud:make", "--json", folder=tmp_path)
-    assert json.loads(out)["settings"]["games"]["game"] == "loud:make"
 
 
 def test_show_knows_the_sizes_of_an_environment() -> None:

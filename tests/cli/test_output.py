@@ -26,7 +26,7 @@ from colobus.training.words import how_it_went, how_to_go_on, where_everything_i
 from conftest import catch
 from helpers.launching import CATCH, complete
 from helpers.launching import colobus as command
-from helpers.ray_fixtures import imported
+from helpers.ray_runs import imported
 
 
 @pytest.mark.slow

@@ -176,11 +176,10 @@ def test_an_export_is_evaluated(name: str, settings: Any, least: float, run: Run
 
 
 @pytest.fixture
-def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def sweep(here: Path) -> Callable[..., Any]:
     """Return what runs the sweep with changes in an empty folder, and returns its study."""
     import optuna
 
-    monkeypatch.chdir(tmp_path)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
     def swept(changes: dict[str, str]) -> Any:
@@ -324,11 +323,8 @@ def test_every_example_is_shown_by_a_page_and_stands_in_the_list() -> None:
 
 
 @pytest.mark.slow
-def test_the_readme(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_run(tmp_path / "runs" / "pong-1", GameSettings(game="pong"))
+def test_the_readme(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(here / "runs" / "pong-1", GameSettings(game="pong"))
     blocks = fenced("README.md", "python")
     assert ["make_env" in blocks[0], "make_vec" in blocks[1]] == [True, True]
     names: dict[str, object] = {}

@@ -13,7 +13,6 @@ import pytest
 from colobus.core.errors import ColobusError
 from colobus.core.types import Bools
 from colobus.report.plots import Line, draw_curve, line_of
-from colobus.runs.curves import read_metrics
 from colobus.runs.read import RunFolder
 from helpers.made_runs import evaluate, rising, row, write_metrics
 
@@ -27,14 +26,6 @@ def test_points_are_read_in_order_and_lines_without_a_score_passed_over(tmp_path
     run.refresh()
     assert line_of(run, "steps", "score") == Line([200.0, 300.0], [-1.0, 2.5])
     assert line_of(run, "minutes", "score") == Line([1.0, 1.5], [-1.0, 2.5])
-
-
-def test_torn_and_strange_lines_are_passed_over(tmp_path: Path) -> None:
-    torn = '{"steps": 400, "seco'
-    whole = [json.dumps(row(steps, 60.0, 1.0)) for steps in (200, 500)]
-    text = "\n".join([whole[0], torn, "[]", whole[1], torn])
-    (tmp_path / "metrics.jsonl").write_text(text)
-    assert [one["steps"] for one in read_metrics(tmp_path)] == [200, 500]
 
 
 def test_a_run_too_short_for_a_score_has_a_picture_one_without_metrics_none(tmp_path: Path) -> None:

@@ -254,21 +254,6 @@ def test_what_is_evaluated_with_numbers_of_numpy_can_be_saved(tmp_path: Path) ->
     assert (row.games, row.about["seed"], row.about["minutes"]) == (2, 3, 9.0)
 
 
-@pytest.mark.usefixtures("counting")
-def test_interrupting_keeps_the_games_that_are_over() -> None:
-    def interrupt(done: int, episodes: int) -> None:
-        assert episodes == 1_000_000
-        if done >= 3:
-            raise KeyboardInterrupt
-
-    got = evaluate(make_agent(), episodes=1_000_000, progress=interrupt)
-    assert got.interrupted
-    assert 3 <= len(got.games) < 1_000_000
-    assert set(got.lengths) <= {1, 2, 60}
-    assert f"interrupted after {len(got.games)} of 1000000 games" in "\n".join(got.lines())
-    assert got.as_dict()["episodes_asked"] == 1_000_000
-
-
 def test_when_the_minutes_are_over_no_game_begins_and_all_go_on_to_their_end(
     counting: type[Counting], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

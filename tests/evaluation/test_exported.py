@@ -81,13 +81,12 @@ def test_a_weight_without_a_scale_that_fits_is_refused(tmp_path: Path) -> None:
             load(tmp_path)
 
 
-def test_names_of_the_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("colobus.runs.folder.CLONE", tmp_path / "elsewhere")
-    monkeypatch.chdir(tmp_path)
+def test_names_of_the_zoo(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colobus.runs.folder.CLONE", here / "elsewhere")
     assert place_of(Path("runs/pong-1")) == Path("runs/pong-1")
     with pytest.raises(ColobusError, match="zoo:pong: the zoo is not here"):
         place_of(Path("zoo:pong"))
-    write_run(tmp_path / "zoo" / "pong")
+    write_run(here / "zoo" / "pong")
     assert place_of(Path("zoo:pong")) == Path("zoo/pong")
     with pytest.raises(ColobusError, match=r"zoo:pnog: there is no such agent .*known: pong"):
         place_of(Path("zoo:pnog"))

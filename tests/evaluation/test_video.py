@@ -182,12 +182,11 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         "%03d.gif",
     ],
 )
-def test_a_name_is_no_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_name_is_no_address(here: Path, name: str) -> None:
     """FFmpeg would connect to some of them, or look for a protocol called 12."""
-    monkeypatch.chdir(tmp_path)
     film = record(Catcher(), Path(name), 1.5)
     assert film.path.name == Path(name).name
-    assert (tmp_path / name).stat().st_size > 100
+    assert (here / name).stat().st_size > 100
 
 
 def test_an_interrupted_film_leaves_the_older_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gymnasium
@@ -185,3 +186,24 @@ def doors_in_pictures() -> Any:
 def many_doors(num_envs: int) -> Any:
     """Return a vector of them, whose masks are in the infos."""
     return SyncVectorEnv([doors_by_info] * num_envs)
+
+
+class Idle(gymnasium.Env[Any, Any]):
+    """Nothing to learn, and a step sleeps: processes that begin anew have the cores to themselves.
+
+    An episode has ten steps. In each an action of three has a reward of 0.1.
+    """
+
+    action_space: Any = spaces.Discrete(3)
+    observation_space: Any = spaces.Box(0, 255, (10, 10), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros((10, 10), np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(0.002)
+        self.steps += 1
+        seen = np.full((10, 10), self.steps, np.uint8)
+        return seen, 0.1 * (action == 0), self.steps == 10, False, {}

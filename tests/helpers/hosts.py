@@ -314,10 +314,7 @@ def Hosts(
 ) -> Iterator[tuple[Host, ...]]:
     """Give ``count`` hosts on one network, which see each other and nothing else.
 
-    Args:
-        count: hosts.
-        cpus: of each (None: all of this machine); see `Host.limit`.
-        link: of each (None: as fast as this machine).
+    ``cpus`` and ``link`` are those of each (None: all of this machine's), see `Host.limit`.
     """
     drop_groups()
     with ExitStack() as stack:

@@ -1,4 +1,7 @@
-"""Runs on Ray as processes of their own, and trouble that a test orders while they go on."""
+"""Runs on Ray as processes of their own, and trouble that a test orders while they go on.
+
+A plugin: its fixtures begin runs that end with their test, and give Ray as a run imports it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
+from types import ModuleType
 from typing import Any, NamedTuple, TextIO
 
 import psutil
@@ -24,6 +28,7 @@ import pytest
 
 from colobus.core.files import read_lines
 from colobus.evaluation.agent import Agent, load
+from colobus.runtime.ray import prepare
 from helpers.launching import LONG, complete
 
 SILENCE = 12.0
@@ -38,7 +43,7 @@ PATIENT = ("--silence", 60)
 ENDLESS = ("--until-score", 2, "--steps", 10_000_000)
 """Of a run that a test ends: by its rule it might end just while one of its processes is frozen."""
 
-IDLE = (*ENDLESS, "--env", "helpers.slow:Idle")
+IDLE = (*ENDLESS, "--env", "helpers.gym_toys:Idle")
 """Of such a run that need not learn: it leaves the cores to the processes that begin anew."""
 
 LINES = 8
@@ -432,3 +437,45 @@ def head(cpus: int, env: Mapping[str, str] | None = None, more: str = "") -> Ite
         if process.poll() is None:  # else it could not even start, as it has said
             end_with_its_own(process)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Begin a run (`train`, or `Run` itself); none outlives the test."""
+    runs: list[Run] = []
+
+    def begin(*words: object, make: Callable[..., Run] = train, **more: Any) -> Run:
+        runs.append(make(tmp_path, *words, **more))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.kill()
+
+
+@pytest.fixture
+def ray() -> Any:
+    """Return Ray, which must not be imported before it is prepared."""
+    prepare("")
+    import ray
+
+    return ray
+
+
+@pytest.fixture
+def remote(ray: Any) -> Any:
+    """Return the module that knows the processes of a run, which imports Ray."""
+    from colobus.runtime.ray import remote
+
+    return remote
+
+
+def imported(monkeypatch: pytest.MonkeyPatch, everywhere: bool, asks: bool = True) -> None:
+    """Let Ray have been imported with these ports, and let it ask for tokens."""
+    tokens = ModuleType("ray._private.authentication.authentication_utils")
+    vars(tokens)["is_token_auth_enabled"] = lambda: asks
+    monkeypatch.setitem(sys.modules, tokens.__name__, tokens)
+    constants = ModuleType("ray._private.ray_constants")
+    vars(constants)["ENABLE_RAY_CLUSTER"] = everywhere
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "ray._private.ray_constants", constants)

@@ -101,10 +101,6 @@ class World:
 
     Args:
         seed: of the schedule and of the gradients.
-        servers: how many.
-        workers: how many.
-        admission: which gradients count.
-        pull: how a worker pulls.
         repeats: workers send gradients again that they have sent before.
         restores: all servers, one after the other, are built anew at an older version.
         deaths: so many times a worker dies before a call and begins again, with the same number.

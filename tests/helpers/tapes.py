@@ -1,8 +1,12 @@
-"""Stand-ins for CUDA graphs, which record and replay wherever the tests run.
+"""Stand-ins for CUDA graphs, which record and replay wherever the tests run, and for a device.
 
 Like a CUDA graph a `Tape` replays the same operations on the same memory, with the numbers of the
 host that they were recorded with. On torch's device ``meta`` an `OnDevice` graph computes nothing,
 and refuses whatever needs the host.
+
+Tensors on ``meta`` have shapes and dtypes only. Operations refuse to mix them with tensors of the
+CPU, as they do on a GPU. Reading one raises an error; `Reads` counts it, and the answer is ones. So
+whole roles run as on a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +25,11 @@ from colobus.ops.flat import Clipped, FlatParameters
 from colobus.runtime import devices as cuda_graphs
 
 T = TypeVar("T")
-READ = torch.ops.aten._local_scalar_dense.default
+META, CPU = torch.device("meta"), torch.device("cpu")
+ATEN = torch.ops.aten
+READ = ATEN._local_scalar_dense.default
+MOVES = (ATEN._to_copy.default, ATEN.to.device, ATEN.to.dtype_layout)
+"""What `torch.Tensor.to` and ``cpu`` become; in inference mode they stay as they are."""
 
 
 class Operations(TorchDispatchMode):
@@ -140,3 +148,28 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     OnDevice.made.clear()
     yield OnDevice.made
     OnDevice.made.clear()
+
+
+class Reads(TorchDispatchMode):
+    """Counts what the host reads of tensors on ``meta``."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch stub
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        source: Any = args[0] if args else None
+        if func is READ and source.device == META:
+            self.count += 1
+            return 1.0 if source.is_floating_point() else 1
+        to_host = kwargs.get("device") == CPU or CPU in args[1:2]
+        if func in MOVES and source.device == META and to_host:
+            self.count += 1
+            return torch.ones(source.shape, dtype=kwargs.get("dtype") or source.dtype)
+        if func is ATEN.copy_.default and source.device == CPU and args[1].device == META:
+            self.count += 1
+            return source.fill_(1)
+        return func(*args, **kwargs)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from colobus.core.errors import ColobusError
-from colobus.core.timing import bounding_stage
 from colobus.page.view import group_id, run_id
 from colobus.runs.folder import slug
 from colobus.runs.listing import (
@@ -25,7 +24,7 @@ from colobus.runs.listing import (
 )
 from colobus.runs.read import RunFilm, RunFolder, milestones
 from helpers.launching import colobus, printed, told
-from helpers.made_runs import Row, append, change_config, evaluate, make_run, rising, row
+from helpers.made_runs import Row, change_config, evaluate, make_run, rising, row
 
 VERSION_0_1 = Path(__file__).parent.parent / "data" / "version-0.1"
 
@@ -176,20 +175,6 @@ def test_milestones_are_before_half_way_and_after() -> None:
     films = [RunFilm(steps, Path(f"{steps}.mp4"), 0) for steps in (1, 10, 40, 55, 90, 100)]
     assert [film.steps for film in milestones(films)] == [1, 55, 100]
     assert milestones(films[:2]) == films[:2]
-
-
-def test_stages_and_what_bounds_are_those_of_the_newest_line(tmp_path: Path) -> None:
-    shares = {"time_actor_act": 0.3, "time_actor_emulate": 0.6, "time_learner_learn": 0.2}
-    path = make_run(tmp_path / "a", rising(2))
-    run = read(path)
-    assert (run.stages(), run.bound()) == ({}, "")
-    append(path, row(3000, 9.0, 1.0, **shares, time_learner_wait_for_experience=0.8))
-    run.refresh()
-    assert run.stages() == {
-        "actor": {"act": 0.3, "emulate": 0.6},
-        "learner": {"learn": 0.2, "wait for experience": 0.8},
-    }
-    assert run.bound() == "emulate" == bounding_stage(run.stages())
 
 
 def found(*places: Path) -> list[RunFolder]:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import re
-import signal
-import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +25,11 @@ from colobus.core.seeding import game_seeds
 from colobus.core.types import Bytes
 from colobus.envs.ale import AleGame
 from colobus.envs.api import GameSettings
+from colobus.envs.make import action_names
 from colobus.evaluation.start_states import read_starts
-from colobus.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, make_play_app
+from colobus.page.live import ALONE, MOST_BYTES, PAUSE, LiveGame, action_of, make_play_app
 from colobus.page.server import cookie_name
-from helpers.launching import LONG, python, refused, start, wait_until
-from helpers.made_runs import make_run, rising
+from helpers.launching import LONG, wait_until
 from helpers.players import CATCH, Catcher, Scripted
 
 TOKEN, PORT = "a-token-of-a-test", 4711
@@ -248,60 +243,36 @@ def test_keys_are_taken_from_the_page_alone() -> None:
     assert client(LiveGame(Catcher())).post("/keys", json=good).status_code == 403
 
 
-@pytest.mark.processes
-def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> None:
-    make_run(tmp_path / "pong-1", rising(5))
-    with start("watch", tmp_path) as process:
-        assert process.stdout is not None
-        link = process.stdout.readline().strip()
-        match = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", link)
-        assert match
-        page = HTTPConnection("127.0.0.1", int(match[1]))
-        page.request("GET", f"/look?token={match[2]}")
-        assert b"pong-1" in page.getresponse().read()
-        page.request("GET", "/look?token=wrong")
-        assert page.getresponse().status == 403
-        page.close()
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    assert process.returncode == 130
-    names = sorted(path.name for path in tmp_path.rglob("*"))
-    assert names == ["config.json", "metrics.jsonl", "pong-1"]
+PRESSED = {
+    action_names(GameSettings(game="pong")): {
+        "": "NOOP",
+        "up": "RIGHT",  # in a game without up and down
+        "down": "LEFT",
+        "right fire": "RIGHTFIRE",
+        "fire": "FIRE",
+        "left right": "NOOP",
+        "up left": "NOOP",
+    },
+    action_names(GameSettings(game="seaquest")): {
+        "": "NOOP",
+        "up": "UP",
+        "up right": "UPRIGHT",
+        "down left fire": "DOWNLEFTFIRE",
+        "up down left": "LEFT",
+        "3": "NOOP",
+    },
+    ("NOOP", "UP", "RIGHT", "UPRIGHT"): {
+        "up right fire": "UPRIGHT",  # what a game has not is left out
+        "down right": "RIGHT",
+        "fire": "NOOP",
+    },
+    ("LEFT", "STAY", "RIGHT"): {"": "STAY", "left": "LEFT", "right": "RIGHT"},
+    ("0", "1", "2", "3"): {"": "0", "2": "2", "3": "3", "9": "0"},
+}
+"""What keys mean in games with these actions; all 18 of an Atari are those of Seaquest."""
 
 
-def test_mistakes_of_watch_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("colobus.cli.watch.lower_priority", lambda by: None)  # stays with pytest
-    assert "is no folder" in refused("watch", tmp_path / "nothing")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        said = refused("watch", tmp_path, "--port", port)
-    assert f"--port {port}: cannot listen there" in said
-    monkeypatch.setitem(sys.modules, "uvicorn", None)  # a package that is not installed
-    monkeypatch.delitem(sys.modules, "colobus.page.server", raising=False)
-    assert "pip install 'colobus[page]'" in refused("watch", tmp_path)
-
-
-@pytest.mark.processes
-def test_the_page_needs_no_torch() -> None:
-    script = (
-        "import sys, colobus.page.server, colobus.page.view;"
-        "print({'torch', 'matplotlib', 'numpy', 'ale_py', 'cv2'} & set(sys.modules))"
-    )
-    assert python("-c", script) == "set()\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "which runs?"),
-        (["{folder}", "--out", "r.pdf"], "must end in .html or .md"),
-        (["{folder}", "--out", "{folder}/no/r.html"], "there is no folder"),
-        (["{folder}"], "no run there"),
-        (["{folder}", "--protocol", "nop"], "unknown protocol 'nop': nearest known: noop"),
-    ],
-)
-def test_mistakes_of_report_are_one_line(tmp_path: Path, words: list[str], said: str) -> None:
-    assert said in refused("report", *(word.format(folder=tmp_path) for word in words))
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("names", PRESSED, ids=len)
+def test_the_action_of_the_keys_that_are_pressed(names: tuple[str, ...]) -> None:
+    found = {keys: names[action_of(frozenset(keys.split()), names)] for keys in PRESSED[names]}
+    assert found == PRESSED[names]

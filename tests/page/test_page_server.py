@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import sys
 import threading
@@ -17,13 +18,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from colobus.envs.api import GameSettings
-from colobus.envs.make import action_names
 from colobus.page import server
-from colobus.page.live import action_of
 from colobus.page.view import PageView
 from colobus.runs.listing import Runs
 from helpers.browsing import TRAVERSALS
+from helpers.launching import python, refused, start
 from helpers.made_runs import append, evaluate, make_run, rising, row
 
 TOKEN = "a-token-of-a-test"
@@ -380,36 +379,45 @@ def test_who_asks_for_nothing_is_closed(
                 pass
 
 
-PRESSED = {
-    action_names(GameSettings(game="pong")): {
-        "": "NOOP",
-        "up": "RIGHT",  # in a game without up and down
-        "down": "LEFT",
-        "right fire": "RIGHTFIRE",
-        "fire": "FIRE",
-        "left right": "NOOP",
-        "up left": "NOOP",
-    },
-    action_names(GameSettings(game="seaquest")): {
-        "": "NOOP",
-        "up": "UP",
-        "up right": "UPRIGHT",
-        "down left fire": "DOWNLEFTFIRE",
-        "up down left": "LEFT",
-        "3": "NOOP",
-    },
-    ("NOOP", "UP", "RIGHT", "UPRIGHT"): {
-        "up right fire": "UPRIGHT",  # what a game has not is left out
-        "down right": "RIGHT",
-        "fire": "NOOP",
-    },
-    ("LEFT", "STAY", "RIGHT"): {"": "STAY", "left": "LEFT", "right": "RIGHT"},
-    ("0", "1", "2", "3"): {"": "0", "2": "2", "3": "3", "9": "0"},
-}
-"""What keys mean in games with these actions; all 18 of an Atari are those of Seaquest."""
+@pytest.mark.processes
+def test_watch_prints_a_link_that_only_this_machine_can_open(tmp_path: Path) -> None:
+    make_run(tmp_path / "pong-1", rising(5))
+    with start("watch", tmp_path) as process:
+        assert process.stdout is not None
+        link = process.stdout.readline().strip()
+        match = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", link)
+        assert match
+        page = HTTPConnection("127.0.0.1", int(match[1]))
+        page.request("GET", f"/look?token={match[2]}")
+        assert b"pong-1" in page.getresponse().read()
+        page.request("GET", "/look?token=wrong")
+        assert page.getresponse().status == 403
+        page.close()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    names = sorted(path.name for path in tmp_path.rglob("*"))
+    assert names == ["config.json", "metrics.jsonl", "pong-1"]
 
 
-@pytest.mark.parametrize("names", PRESSED, ids=len)
-def test_the_action_of_the_keys_that_are_pressed(names: tuple[str, ...]) -> None:
-    found = {keys: names[action_of(frozenset(keys.split()), names)] for keys in PRESSED[names]}
-    assert found == PRESSED[names]
+def test_mistakes_of_watch_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("colobus.cli.watch.lower_priority", lambda by: None)  # stays with pytest
+    assert "is no folder" in refused("watch", tmp_path / "nothing")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = refused("watch", tmp_path, "--port", port)
+    assert f"--port {port}: cannot listen there" in said
+    monkeypatch.setitem(sys.modules, "uvicorn", None)  # a package that is not installed
+    monkeypatch.delitem(sys.modules, "colobus.page.server", raising=False)
+    assert "pip install 'colobus[page]'" in refused("watch", tmp_path)
+
+
+@pytest.mark.processes
+def test_the_page_needs_no_torch() -> None:
+    script = (
+        "import sys, colobus.page.server, colobus.page.view;"
+        "print({'torch', 'matplotlib', 'numpy', 'ale_py', 'cv2'} & set(sys.modules))"
+    )
+    assert python("-c", script) == "set()\n"

@@ -59,17 +59,31 @@ def tables(results: Results) -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
-def test_impossible_files_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    make_run(tmp_path / "run")
+def test_impossible_files_leave_nothing(here: Path) -> None:
+    make_run(here / "run")
     os.mkfifo("pipe")
     assert "--csv pipe: is no regular file; name another" in refused("report", "run", "--csv=pipe")
     assert "--csv run: is no regular file" in refused("report", "run", "--csv", "run")
     for name in ("X.md", "run/../X.md"):
         err = refused("report", "run", "--out", "X.md", "--csv", name)
         assert f"--csv {name}: is the file of the report; name another" in err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe", "run"]
+    assert sorted(path.name for path in here.iterdir()) == ["pipe", "run"]
     assert Path("pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "which runs?"),
+        (["{folder}", "--out", "r.pdf"], "must end in .html or .md"),
+        (["{folder}", "--out", "{folder}/no/r.html"], "there is no folder"),
+        (["{folder}"], "no run there"),
+        (["{folder}", "--protocol", "nop"], "unknown protocol 'nop': nearest known: noop"),
+    ],
+)
+def test_mistakes_of_report_are_one_line(tmp_path: Path, words: list[str], said: str) -> None:
+    assert said in refused("report", *(word.format(folder=tmp_path) for word in words))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -14,7 +13,6 @@ import tarfile
 import tomllib
 import zipfile
 from email.parser import BytesParser
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -141,24 +139,3 @@ def test_the_installed_program_trains_evaluates_and_reports(home: Path) -> None:
     assert len(played["scores"]) == 7
     run(home, "colobus", "report", "runs", "--out", "report.html")
     assert "<svg" in (home / "report.html").read_text(encoding="utf-8")
-    watched = subprocess.Popen(
-        [home / "env" / "bin" / "colobus", "watch", "runs"],
-        cwd=home,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with watched as process:
-        assert process.stdout is not None
-        link = re.match(r"http://127\.0\.0\.1:(\d+)/\?(token=\S+)", process.stdout.readline())
-        assert link
-        page = HTTPConnection("127.0.0.1", int(link[1]), timeout=120)
-        for address, words in {"/": b"page.js", "/assets/page.js": b"", "/look": b"catch"}.items():
-            page.request("GET", f"{address}?{link[2]}")
-            answer = page.getresponse()
-            body = answer.read()
-            assert answer.status == 200, address
-            assert words in body
-        page.close()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=120) == 130

@@ -21,7 +21,7 @@ from colobus.core.types import CPU
 from colobus.ops import losses
 from colobus.roles.allreduce import Meeting, Member, ProcessAllreduce, ThreadAllreduce, backend_of
 from helpers.ray_runs import listening
-from helpers.reading import META, Reads
+from helpers.tapes import META, Reads
 from helpers.waiting import assert_closed, on_a_thread
 
 

@@ -25,7 +25,7 @@ from colobus.roles.replay.queue import as_batch
 from colobus.runtime.devices import CPU, WARM_UP, Placement
 from conftest import catch, make_net, random_trajectory, reshaped, short_pong, tuned
 from helpers.outcomes import Inline, go_on, place_inline, place_threads, run_to_the_end
-from helpers.reading import META, Reads
+from helpers.tapes import META, Reads
 from helpers.tapes import on_device as on_device
 from helpers.tapes import taped as taped
 from helpers.variants import OLDER, recurrent, variants

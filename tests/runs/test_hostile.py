@@ -173,12 +173,9 @@ WORDS = {
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_what_cannot_be_is_said_before_anything_starts(
-    words: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_is_said_before_anything_starts(words: str, base: Path, here: Path) -> None:
     for name in ("RUN", "OTHER"):
-        shutil.copytree(base, tmp_path / name)
-    before = sorted(path.name for path in tmp_path.iterdir())
+        shutil.copytree(base, here / name)
+    before = sorted(path.name for path in here.iterdir())
     assert re.search(WORDS[words], refused(*words.split()))
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert sorted(path.name for path in here.iterdir()) == before

@@ -27,18 +27,17 @@ def make(**settings):
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Give a working folder with a module; what this process imports and trusts is forgotten."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(here / "state"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(trust, "_TRUSTED", set())
     monkeypatch.setattr(trust, "EVERYTHING", [])
-    (tmp_path / "beside.py").write_text(CODE)
-    (tmp_path / "package" / "inner").mkdir(parents=True)
+    (here / "beside.py").write_text(CODE)
+    (here / "package" / "inner").mkdir(parents=True)
     for folder in ("package", "package/inner"):
-        (tmp_path / folder / "__init__.py").write_text(CODE)
-    yield tmp_path
+        (here / folder / "__init__.py").write_text(CODE)
+    yield here
     for name in list(sys.modules):
         if name.partition(".")[0] in ("beside", "package", "helper", "stranger"):
             del sys.modules[name]

@@ -17,10 +17,10 @@ from colobus.runtime.threads import Threads
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, reshaped
-from helpers.all_parts import ALL, PAIR
 from helpers.launching import LONG
 from helpers.outcomes import Outcome, assert_same, run_to_the_end
 from helpers.ray_runs import SLOW
+from helpers.variants import ALL, PAIR
 
 pytestmark = pytest.mark.cluster
 

@@ -34,7 +34,7 @@ def test_a_lost_process_of_ray_ends_the_run_cleanly(begin: Begin, program: str, 
         code, out, log = run.end()
     assert (code, out) == (1, "")
     opening, line = log.splitlines()
-    assert opening.startswith("learning helpers.slow:Idle into ")
+    assert opening.startswith("learning helpers.gym_toys:Idle into ")
     assert re.fullmatch(
         rf"colobus: Ray is lost: {what} at 127\.0\.0\.1:\d+ has given no answer for 10 s; "
         rf"go on with: colobus train --resume {re.escape(str(run.path))} --on ray( .*)?",

@@ -13,7 +13,7 @@ from colobus.core.errors import ColobusError
 from colobus.runtime.ray import INLINE, prepare
 from colobus.runtime.ray.own_cluster import END_SECONDS, end_writers, own_folder, writers
 from helpers.launching import is_gone, wait_until
-from helpers.ray_fixtures import imported
+from helpers.ray_runs import imported
 
 READ = (
     *("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"),

@@ -13,8 +13,8 @@ import pytest
 
 from colobus.evaluation.agent import load
 from helpers.launching import complete
+from helpers.outcomes import assert_same_run, finished
 from helpers.ray_runs import DRIVER, IDLE, PATIENT, Begin, Run, nothing_left, train
-from helpers.unbroken import assert_same_run, finished
 
 pytestmark = pytest.mark.cluster
 

@@ -31,8 +31,8 @@ from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, dqn, stand_in
 from helpers.outcomes import spread
-from helpers.reading import META, Reads
 from helpers.servers import server_of
+from helpers.tapes import META, Reads
 
 pytestmark = pytest.mark.cluster
 

@@ -28,19 +28,20 @@ from colobus.training.run import train
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, distributed_pong, dqn, make_net, reshaped, short_pong
-from helpers.all_parts import ALL, PAIR
 from helpers.outcomes import (
     Inline,
     Outcome,
     assert_same,
+    assert_same_run,
     batches_of,
     equal,
+    finished,
     inline,
     outcome,
     place_inline,
     threads,
 )
-from helpers.unbroken import assert_same_run, finished
+from helpers.variants import ALL, PAIR
 
 CATCH = catch(512 + 12 * 512, deterministic=True)  # 12 rounds
 LONG = pytest.mark.long

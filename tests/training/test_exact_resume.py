@@ -39,8 +39,7 @@ from conftest import (
     tuned,
 )
 from helpers.launching import complete, finish, start, wait_until
-from helpers.outcomes import threads
-from helpers.unbroken import assert_same_run, finished
+from helpers.outcomes import assert_same_run, finished, threads
 
 STICKY = GameSettings(game="pong", sticky=0.25, max_frames=200)
 """Games of at most 50 steps, so that some end."""

@@ -27,8 +27,8 @@ from colobus.training.run import train
 from colobus.training.saving import LearnerSaver, SliceSaver, aux_at, save_last
 from conftest import catch, distributed_catch, dqn, often, reshaped, stand_in
 from helpers.launching import complete
+from helpers.outcomes import assert_same_run, finished
 from helpers.servers import server_of
-from helpers.unbroken import assert_same_run, finished
 
 SIZE = 64
 LEARNERS = ("learner-0", "learner-1")
