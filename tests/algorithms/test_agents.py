@@ -18,7 +18,7 @@ from colobus.experiment.presets import PRESETS
 from colobus.nets.network import Network, NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.learning import QUIET, learn
+from helpers.outcomes import QUIET, learn
 from helpers.outputs import whole
 from helpers.variants import with_network
 

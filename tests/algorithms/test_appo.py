@@ -15,10 +15,9 @@ from colobus.algorithms.batches import Minibatch
 from colobus.nets.network import NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.gradients import Array, as_float32, differences, log_softmax
+from helpers.gradients import Array, as_float32, differences, log_softmax, stacks_of
 from helpers.outputs import Given, assert_same_bits, loss_of, numbers
 from helpers.returns import estimated
-from helpers.stacking import stacks_of
 
 M, A = 40, 4
 WEIGHTS: dict[str, Any] = {"value_coefficient": 0.7, "entropy": 0.03}

@@ -24,7 +24,7 @@ from colobus.nets.observations import Observations
 from colobus.roles.replay.queue import as_batch
 from colobus.runs.curves import read_metrics
 from conftest import autoencoder_net, random_trajectory
-from helpers.learning import learn
+from helpers.outcomes import learn
 from helpers.outputs import whole
 from helpers.variants import with_network
 

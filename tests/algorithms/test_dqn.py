@@ -16,9 +16,8 @@ from colobus.core.types import AlgorithmState, Batch, Trajectory
 from colobus.nets.network import Scratch
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.gradients import Array, as_float32
+from helpers.gradients import Array, as_float32, stacks_of
 from helpers.outputs import assert_same_bits, loss_of, numbers, whole
-from helpers.stacking import stacks_of
 
 GAMES, LENGTH, K, A = 3, 12, 2, 4  # of the streams that windows are cut from
 N, T = 9, 5  # windows, and their steps for Q(lambda)

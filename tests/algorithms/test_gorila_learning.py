@@ -13,7 +13,7 @@ from colobus.roles.tracker import StopRule
 from colobus.training.run import train
 from conftest import reshaped, tuned
 from helpers import ray_runs
-from helpers.learning import QUIET, learn, learn_in_turns
+from helpers.outcomes import QUIET, learn, learn_in_turns
 from helpers.variants import with_network
 
 pytestmark = pytest.mark.slow

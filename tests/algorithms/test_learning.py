@@ -13,7 +13,7 @@ from benchmarks.lib.faults import Faults, FaultyGraph
 from colobus.experiment.presets import PRESETS
 from colobus.ops.optimizers import OptimizerSettings
 from conftest import tuned
-from helpers.learning import learn, learn_in_turns
+from helpers.outcomes import learn, learn_in_turns
 from helpers.variants import with_network
 
 pytestmark = pytest.mark.slow

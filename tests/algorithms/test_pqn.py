@@ -17,7 +17,7 @@ from colobus.algorithms.pqn import PQN, Steps
 from colobus.core.errors import ColobusError
 from colobus.experiment.presets import PRESETS
 from helpers.gradients import as_float32
-from helpers.learning import learn
+from helpers.outcomes import learn
 from helpers.outputs import loss_of
 
 ALGORITHM = PQN(gamma=0.9, lam=0.7, reward_clip="none", minibatch=4)

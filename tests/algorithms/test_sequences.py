@@ -18,10 +18,10 @@ from colobus.nets.network import Network, Observed
 from colobus.nets.observations import Observations
 from colobus.roles.replay.queue import as_batch
 from conftest import random_trajectory, recurrent_net
+from helpers.gradients import stacks_of
 from helpers.outputs import whole
 from helpers.returns import estimated
 from helpers.servers import played
-from helpers.stacking import stacks_of
 
 LENGTH, SEQUENCE, WIDTH = 12, 4, 16
 ALGORITHM = APPO(sequence=SEQUENCE, minibatch=3 * SEQUENCE)

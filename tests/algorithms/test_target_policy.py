@@ -19,9 +19,9 @@ from colobus.nets.network import Network, NetworkSettings
 from colobus.ops import losses, returns
 from colobus.roles.replay.queue import as_batch
 from conftest import catch, make_net, random_trajectory, stand_in, tuned
+from helpers.gradients import stacks_of
 from helpers.outcomes import inline
 from helpers.outputs import loss_of, whole
-from helpers.stacking import stacks_of
 
 PLAIN = APPO(advantage="vtrace", minibatch=7, sequence=5, kl_adjust=1.0)
 TARGET_POLICY = replace(PLAIN, target_every=1)

@@ -18,9 +18,9 @@ from colobus.nets.heads import ActionValues
 from colobus.nets.network import Network, NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
+from helpers.gradients import stacks_of
 from helpers.outputs import loss_of, numbers, whole
 from helpers.returns import histogram_of, lambda_returns
-from helpers.stacking import stacks_of
 
 Array = np.ndarray[Any, Any]
 GAMES, LENGTH, ACTIONS, ATOMS = 3, 6, 3, 21

@@ -27,6 +27,7 @@ def test_every_kind_takes_at_most_ten_minutes() -> None:
 def test_they_are_measured_only_if_they_are_named() -> None:
     own = [cell for cell in cells.all_cells() if run.asked_for(cell, None)]
     assert not any(cell.what.startswith("gpu") for cell in own)
+    assert len({cell.name for cell in own}) == len(own)
     named = [cell for cell in cells.all_cells() if run.asked_for(cell, "gpu")]
     assert len({cell.name for cell in named}) == len(named) == 5 + 8 + 5 + 1
 

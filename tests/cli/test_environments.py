@@ -228,6 +228,14 @@ def test_a_module_that_fails_is_one_line(text: str, said: str) -> None:
         assert said in refused("train", *words.split())
 
 
+@pytest.mark.processes
+def test_json_stands_alone_where_an_environment_prints(tmp_path: Path) -> None:
+    text = "import gymnasium, os\n\ndef make():\n    print('hello')\n    os.write(1, b'of C')\n"
+    (tmp_path / "loud.py").write_text(text + "    return gymnasium.make('CartPole-v1')\n")
+    out = python("-m", "colobus", "show", "--env", "loud:make", "--json", folder=tmp_path)
+    assert json.loads(out)["settings"]["games"]["game"] == "loud:make"
+
+
 def test_show_knows_the_sizes_of_an_environment() -> None:
     data = told("show", "CartPole-v1")
     assert data["settings"]["games"]["game"] == "CartPole-v1"

@@ -342,6 +342,7 @@ def test_help_names_the_preset_of_its_defaults(command: str) -> None:
         text = in_a_line(printed(command, *words, "--help"))
         assert f"The defaults are those of {name}; with another game or preset there are" in text
         assert f"colobus {command} breakout --help" in text
+        assert "(default: None)" not in text
 
 
 @pytest.mark.parametrize("words", [["train", "pong"], ["show", "dqn-pong"], ["bench"]])

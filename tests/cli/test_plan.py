@@ -243,9 +243,12 @@ def test_what_cannot_be_simulated_is_one_line(costs: str, said: str) -> None:
     assert re.fullmatch(f"colobus: {said}.*\n", err)
 
 
+GOOD = costs_of()
+
+
 def first(**changes: Any) -> dict[str, Any]:
     """Return points of which the first is not as it should be."""
-    one, *more = costs_of()["points"]
+    one, *more = GOOD["points"]
     return {"points": [one | changes, *more]}
 
 
@@ -257,13 +260,13 @@ COUNTED = "'repetition' must be counted from 0 on"
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        *(({name: [1]}, "no costs of a machine") for name in costs_of()),
+        *(({name: [1]}, "no costs of a machine") for name in GOOD),
         ({"points": []}, f"'points' {SECONDS}"),
         (first(stages={}), f"'stages' {SECONDS}"),
-        *((first(stages={"act": times}), f"'act' {SECONDS}") for times in TIMES),
+        *((first(stages={"one": [1.0, 1.0], "act": t}), f"'act' {SECONDS}") for t in TIMES),
         *((first(repetition=number), COUNTED) for number in (-1, 10**9, 0.5)),
-        ({"servers": [{"step": -1.0}]}, f"'step' {SECONDS}"),
-        ({"calls": [{"loop": -1.0}]}, f"'loop' {SECONDS}"),
+        ({"servers": [*GOOD["servers"], {"step": -1.0}]}, f"'step' {SECONDS}"),
+        ({"calls": [*GOOD["calls"], {"loop": -1.0}]}, f"'loop' {SECONDS}"),
     ],
 )
 def test_a_file_of_something_else_is_no_costs(changes: Any, said: str, file: Path) -> None:

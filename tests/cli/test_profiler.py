@@ -50,12 +50,11 @@ from colobus.training.callbacks import StopTraining
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import reshaped, short_pong
-from helpers.launching import colobus, told
+from helpers.launching import colobus, on_a_thread, told
 from helpers.players import make_experiment
 from helpers.ray_runs import PATIENT
 from helpers.tapes import META
 from helpers.variants import with_network
-from helpers.waiting import on_a_thread
 
 ACTOR = {"wait for room", "wait for parameters", "load parameters", "act", "emulate", "send"}
 LEARNER = {"wait for experience", "assemble", "learn", "prepare", "minibatch", "backward"}

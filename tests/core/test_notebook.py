@@ -12,7 +12,7 @@ import colobus
 from colobus.core.notebook import html_film, html_table
 from colobus.evaluation.evaluator import evaluate
 from colobus.roles.tracker import Status
-from helpers.markup import Page
+from helpers.browsing import Page
 from helpers.players import CATCH, make_agent
 
 NASTY = "<script>alert('1')</script>\x1b[2J"

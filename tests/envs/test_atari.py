@@ -17,8 +17,8 @@ from colobus.envs.api import GameSettings, Step
 from colobus.envs.atari import AtariGames
 from colobus.envs.frames import FrameStack
 from colobus.envs.make import make_games
+from helpers.gradients import stack_at
 from helpers.players import BREAKOUT, raw_step, raw_vector
-from helpers.stacking import stack_at
 
 SEEDS = game_seeds(1, "test", 3)
 

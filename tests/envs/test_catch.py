@@ -36,6 +36,7 @@ def test_games_by_the_rules(kind: Any, players: int) -> None:
     frames = games.reset()
     assert games.count == count
     assert (frames.shape, frames.dtype) == ((count, 10, 5), np.uint8)
+    assert (OWN, OTHERS) == (255, 128)
     rng = np.random.default_rng(0)
     rewards = set()
     for _ in range(3):

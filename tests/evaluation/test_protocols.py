@@ -13,6 +13,7 @@ import pytest
 
 from colobus.core.types import Version
 from colobus.envs.api import GameSettings
+from colobus.evaluation import start_states
 from colobus.evaluation.protocols import PROTOCOLS, Evaluation, PlayedGame
 from colobus.runs.read import has_evaluation
 from helpers.players import CATCH
@@ -37,6 +38,7 @@ def test_protocols(name: str, episodes: int, sticky: float, noop_max: int, max_f
     assert protocol.settings(own) == GameSettings(
         game="breakout", size=84, sticky=sticky, noop_max=noop_max, max_frames=max_frames
     )
+    assert start_states.GAP == (30, 60)  # seconds between starts, as docs/evaluation.md has them
 
 
 def test_dba3c_is_greedy_with_a_guard_and_40_000_actions() -> None:

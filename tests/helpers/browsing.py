@@ -1,4 +1,4 @@
-"""Opening the pages of ``colobus watch`` and ``colobus play`` in a real Chromium."""
+"""Pages: what HTML has, and those of ``colobus watch`` and ``play`` in a real Chromium."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,19 @@ TRAVERSALS = [
     "/../secret.json",
 ]
 """Addresses that would lead out of what the live page shows, if paths were followed."""
+
+
+class Page(HTMLParser):
+    """Collects the tags and texts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, list[tuple[str, str | None]]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, attrs))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)

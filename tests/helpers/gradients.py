@@ -1,4 +1,4 @@
-"""Slow gradients and layers, for what is compared with float64 functions of numpy."""
+"""Slow gradients, layers and stacks of frames: plain functions of numpy to compare with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import nn
+
+from colobus.core.types import Batch, Bytes, Ints, Trajectory
 
 Array = np.ndarray[Any, Any]
 
@@ -66,3 +68,22 @@ def convolved(x: Array, weight: Array, bias: Any = 0.0, pad: int = 0, stride: in
     patches = sliding_window_view(room, weight.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
     sums: Array = np.einsum("mcyxij,fcij->mfyx", patches, weight, optimize=True)
     return sums + np.reshape(bias, (-1, 1, 1))
+
+
+def stack_at(frames: Bytes, ages: Ints, t: int, depth: int) -> Bytes:
+    """Return observation ``t`` as uint8[B, K, H, W] from frames [B, T + K, H, W], ages [B, T + 1].
+
+    The slow and plain form: a copy with the older game's frames set to 0.
+    """
+    stacks = frames[:, t : t + depth].copy()
+    for b in range(len(stacks)):
+        foreign = max(depth - 1 - int(ages[b, t]), 0)
+        stacks[b, :foreign] = 0
+    return stacks
+
+
+def stacks_of(played: Trajectory | Batch, depth: int) -> torch.Tensor:
+    """Return all observations uint8[B, T + 1, K, H, W] of a trajectory or a batch (`stack_at`)."""
+    frames, ages = np.asarray(played.frames), np.asarray(played.ages)
+    every = [stack_at(frames, ages, t, depth) for t in range(ages.shape[1])]
+    return torch.from_numpy(np.stack(every, axis=1))

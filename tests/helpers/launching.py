@@ -1,4 +1,4 @@
-"""The command line in this process, or as a process of its own, on Catch."""
+"""The command line in this process, or as a process of its own; calls that have to wait."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
 
 from colobus.cli import main as cli
+from colobus.core.errors import Closed
+
+T = TypeVar("T")
 
 LONG = 300.0
 """Seconds: a bound for waiting, on a slow machine too."""
@@ -137,3 +142,24 @@ def complete(run: Path) -> list[dict[str, Any]]:
         with contextlib.suppress(FileNotFoundError):  # old ones are deleted while a run goes on
             found.append(json.loads(path.read_text()))
     return found
+
+
+def on_a_thread(call: Callable[[], T]) -> Future[T]:
+    """Begin a call; what it returns or raises is that of the future."""
+    found: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(call())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return found
+
+
+def assert_closed(*calls: Callable[[], object]) -> None:
+    """Each of these calls is refused, or ended, since the run stops."""
+    for call in calls:
+        with pytest.raises(Closed):
+            call()

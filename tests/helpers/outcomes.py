@@ -1,10 +1,12 @@
-"""Whole runs in miniature, and what is left of them: compared bit for bit by several tests."""
+"""Whole runs in miniature: compared bit for bit by several tests, or learning to a score."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,15 +17,19 @@ from colobus.core.errors import Deadline
 from colobus.core.types import Batch, Version
 from colobus.experiment.settings import Experiment
 from colobus.roles.learner import Learner
-from colobus.roles.tracker import Status
+from colobus.roles.tracker import Status, TrackerSettings
 from colobus.runtime.devices import torch_threads
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import ProcessSpec, group_processes
 from colobus.runtime.threads import Threads, threads_of
+from colobus.training.run import Result, train
 from colobus.training.start import begin, open_games
 from colobus.training.topology import make_graph
+from helpers.launching import LONG
 
 MakeGraph = Callable[..., RoleGraph]
+
+QUIET = TrackerSettings(tensorboard=False)
 
 
 class Inline:
@@ -126,8 +132,10 @@ def place_threads(
 
 def run_to_the_end(place: Threads) -> Outcome:
     place.start()
+    until = time.monotonic() + LONG
     while not place.wait(0.1):
         place.check()
+        assert time.monotonic() < until, [(role.name, role.stage) for role in place.states()]
     place.check()
     assert place.stop() == []
     return outcome(place.roles)
@@ -188,3 +196,27 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert episodes_of(one) == episodes_of(other)
     for path in sorted((other / "stores").rglob("*.safetensors"))[-1:]:
         assert path.read_bytes() == (one / path.relative_to(other)).read_bytes(), path
+
+
+def learn(
+    experiment: Experiment, folder: Path, score: float = 0.9, steps: int = 150_000, **more: Any
+) -> Result:
+    """Train; the mean of 50 games, at random -0.6, must reach ``score`` before so many steps."""
+    given = {"log": lambda _: None} | more
+    result = train(replace(experiment, tracker=QUIET), folder, **given)
+    assert not result.interrupted
+    assert result.status.best is not None
+    assert result.status.best >= score
+    assert result.status.steps < steps
+    return result
+
+
+def learn_in_turns(experiment: Experiment, steps: int = 150_000) -> Status:
+    """Train with roles that take turns, so that a seed gives the same run each time (`learn`)."""
+    place = place_inline(replace(experiment, tracker=QUIET))
+    go_on(place, lambda: any(role.finished for role in place.active))
+    status: Status = place.roles["tracker"].status()
+    assert status.best is not None
+    assert status.best >= 0.9
+    assert status.steps < steps
+    return status

@@ -43,6 +43,7 @@ def test_the_latent_form_is_the_slow_one(frame_shape: tuple[int, int]) -> None:
     layers = with_biases(net)
     stacks = torch.randn(2, 3, *frame_shape, generator=torch.Generator().manual_seed(1))
     encoder = layers["encoder.convolution"]
+    assert encoder[0].shape == (4, 3, 8, 8)
     latents = convolved(as_array(stacks), *encoder, pad=3, stride=2).clip(min=0.0)
     assert latents.shape == (2, 4, frame_shape[0] // 2, frame_shape[1] // 2)
     code = net(stacks)[CODE]

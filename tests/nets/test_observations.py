@@ -14,7 +14,7 @@ from colobus.nets.network import InputStatistics, Network, NetworkSettings
 from colobus.nets.observations import SHOWN, Observations, reconstruct, some_stacks
 from colobus.roles.replay.queue import as_batch
 from conftest import heads_of, make_net, random_trajectory
-from helpers.stacking import stacks_of
+from helpers.gradients import stacks_of
 
 
 @pytest.mark.slow

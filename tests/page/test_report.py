@@ -23,9 +23,9 @@ from colobus.report.format import DASH, Block, Figure, Heading, Table, Text, as_
 from colobus.report.plots import SOURCES, public_curves
 from colobus.report.provenance import machine_line, protocol_line, results_csv
 from colobus.report.results import TRAINING_GAMES, Results, read_results, score_at
+from helpers.browsing import Page
 from helpers.launching import printed, refused
 from helpers.made_runs import append, change_config, evaluate, make_run, rising, row
-from helpers.markup import Page
 
 NAME = "<img src=x onerror=alert(1)>$x$"
 
@@ -135,10 +135,10 @@ def test_without_evaluations_scores_of_training_count_and_that_is_said(tmp_path:
     run = make_run(tmp_path / "pong-1")
     with pytest.raises(ColobusError, match="none has a score yet"):
         read_results([tmp_path])
-    append(run, *rising(50))
+    append(run, *rising(49), row(50_000, 100.0, 5.0, games=12))
     results = read_results([tmp_path])
     assert results.protocol == TRAINING_GAMES
-    assert (results.all[0].score, results.all[0].games) == (5.0, 9)  # of few games it says how many
+    assert (results.all[0].score, results.all[0].games) == (5.0, 12)  # it says of how many
     assert "while learning" in report(results)
     said = {row[4] for row in tables(results)["pong"][1:] if row[1] == "no-ops, 30 min"}
     assert said == {"no: not evaluated"}
@@ -196,9 +196,10 @@ def test_a_folder_whose_name_is_no_text_is_in_the_report(tmp_path: Path) -> None
         evaluate(run, 10_000, [1.0, 3.0])
         if end != b"1":  # without settings their groups are named like the folders
             (run / "config.json").write_text("")
-    for name in ("report.html", "report.md"):
+    for name in map(os.fsdecode, (b"caf\xe9.html", b"caf\xe9.md")):
         words = ["report", str(tmp_path), "--out", str(tmp_path / name)]
         assert main.run([*words, "--csv", str(tmp_path / "all.csv")]) == 0
+        assert (tmp_path / name).stat().st_size > 0
         assert "caf?-1" in (tmp_path / "all.csv").read_text()
 
 

@@ -19,8 +19,8 @@ from colobus.ops.flat import FlatParameters
 from colobus.roles.actor import Actor, ActorSettings, Pace
 from colobus.roles.policy import make_policy
 from conftest import make_net, stand_in
+from helpers.gradients import stack_at
 from helpers.servers import FIRST, Sink, servers_of
-from helpers.stacking import stack_at
 
 B, T, K = 2, 6, 3
 ONE_AHEAD = Pace(1)

@@ -20,9 +20,9 @@ from colobus.core.timing import Condition, wait_for
 from colobus.core.types import CPU
 from colobus.ops import losses
 from colobus.roles.allreduce import Meeting, Member, ProcessAllreduce, ThreadAllreduce, backend_of
+from helpers.launching import assert_closed, on_a_thread
 from helpers.ray_runs import listening
 from helpers.tapes import META, Reads
-from helpers.waiting import assert_closed, on_a_thread
 
 
 def at_once(groups: list[Any], work: Callable[[Member], Any]) -> list[Any]:

@@ -25,9 +25,9 @@ from colobus.runs.folder import RECONSTRUCTION
 from colobus.training.role_factory import tracker_files
 from colobus.training.run import train
 from conftest import catch, make_net
+from helpers.gradients import stack_at
 from helpers.made_runs import events_of
 from helpers.outcomes import batches_of, place_inline
-from helpers.stacking import stack_at
 from helpers.variants import with_network
 
 LAYOUT = Layout(make_net())

@@ -23,9 +23,8 @@ from colobus.runtime.host import RoleHost
 from colobus.training.start import begin
 from colobus.training.topology import make_graph
 from conftest import catch, distributed_catch, stand_in
-from helpers.launching import LONG, wait_until
+from helpers.launching import LONG, on_a_thread, wait_until
 from helpers.outcomes import Inline, Outcome, assert_same, outcome
-from helpers.waiting import on_a_thread
 
 
 def dial(host: RoleHost) -> Call:
@@ -278,7 +277,9 @@ def test_a_heartbeat_tells_who_failed_and_has_the_traceback() -> None:
 
 def test_a_heartbeat_tells_once_which_roles_were_restarted() -> None:
     host, told = hosting("worker", Restartable), list[Any]()
+    until = time.monotonic() + LONG
     while not told:
         told += host.heartbeat().events
+        assert time.monotonic() < until
     assert [(event["event"], event["role"]) for event in told] == [("restarted", "worker")]
     assert host.heartbeat().events == ()

@@ -80,7 +80,7 @@ def test_the_folder_of_ray_is_closed_to_others_and_deleted() -> None:
 @pytest.mark.processes
 def test_all_who_write_into_the_folder_are_ended_and_no_others(tmp_path: Path) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
-    nested = f"import subprocess; subprocess.Popen({sleep!r}).wait()"
+    nested = f"import subprocess, time; subprocess.Popen({sleep!r}).wait(); time.sleep(1000)"
     (tmp_path / "mine").mkdir()
     with (tmp_path / "mine" / "log").open("w") as log, Path(log.name).open() as reads:
         other = subprocess.Popen(sleep, stdin=reads)

@@ -98,6 +98,7 @@ def test_a_role_that_raises_too_often_ends_the_run_after_longer_and_longer_pause
         place.check()
     assert place.stop() == []
     assert [waited.args[0] for waited in wait.call_args_list] == sorted(PAUSES)
+    assert PAUSES[0] < PAUSES[-1]
 
 
 class Refusing(Role):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import re
 import shutil
 import signal
+import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -313,3 +316,42 @@ def test_a_save_that_fails_loses_no_round(tmp_path: Path, fail_once: Any) -> Non
     result = train(catch(steps=20_000, deterministic=True), tmp_path / "run")
     assert next(calls) > 11
     assert result.status.steps >= 20_000
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system: needs root")
+@pytest.mark.parametrize("events", ["--tensorboard", "--no-tensorboard"])
+def test_a_full_disk_ends_a_run_with_a_line_and_keeps_a_checkpoint(disk: Path, events: str) -> None:
+    run = disk / "run"
+    args = ("--minutes", 2, "--checkpoint-seconds", 0.05, "--keep-checkpoints", 0, events)
+    process = start("train", "catch", "--out", run, *args, "--disk-patience", 1)
+    code, _, err = finish(process)
+    assert code == 5
+    assert err.count("\n") == 1
+    assert re.match(
+        rf"colobus: cannot write to {run}: No space left on device; the newest complete "
+        rf"checkpoint is kept: make room and go on with .*--resume {run}\n",
+        err,
+    ), err
+    newest = complete(run)[-1]
+    agent = load(run, checkpoint="last")  # by itself the best one, if the newest is worse
+    assert agent.checkpoint.version.number == newest["version"]
+    assert agent.checkpoint.steps == newest["steps"] > 0
+    assert not list((run / "checkpoints").glob(".*"))
+
+    for path in sorted((run / "checkpoints").glob("*"))[:-6]:  # make room, and go on
+        path.unlink()
+    stop = newest["steps"] + 5120
+    again = ("--no-finish", "--steps", stop, "--checkpoint-seconds", 60, events)
+    assert finish(start("train", "--resume", run, *again))[0] == 0
+    assert complete(run)[-1]["steps"] >= stop

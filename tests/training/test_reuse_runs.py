@@ -21,8 +21,7 @@ from colobus.roles.replay.minibatch_buffer import Loader
 from colobus.training.run import train
 from conftest import catch, reshaped, tuned
 from helpers.launching import refused, told
-from helpers.learning import learn
-from helpers.outcomes import assert_same, batches_of, inline, place_inline, threads
+from helpers.outcomes import assert_same, batches_of, inline, learn, place_inline, threads
 
 CATCH = catch(512 + 10 * 512, deterministic=True)
 SEVERAL = replace(CATCH.shape, actors=4, games=4)

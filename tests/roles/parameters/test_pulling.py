@@ -24,9 +24,9 @@ from colobus.roles.parameters.published import (
     pull_newest,
 )
 from colobus.roles.parameters.server import Admission, ParameterServer
+from helpers.launching import assert_closed, on_a_thread
 from helpers.schedules import ROUNDS, SIZE, World
 from helpers.servers import server_of
-from helpers.waiting import assert_closed, on_a_thread
 
 
 def newest(servers: Sequence[Any], at_least: Version) -> Pulled:

@@ -17,8 +17,8 @@ from colobus.core.types import Batch
 from colobus.roles.replay.buffer import ReplayBuffer
 from colobus.roles.replay.frame_ring import BufferShape
 from colobus.roles.replay.sampling import SMALL, Prioritized, RateLimiter, SumTree, bytes_needed
+from helpers.launching import assert_closed
 from helpers.streams import BY_ERROR, LENGTH, SHAPE, STACK, Model, Player, make_store
-from helpers.waiting import assert_closed
 
 CAPACITY, STREAMS = 120, 4  # 2 actors x 2 games, 30 steps of each
 

@@ -23,7 +23,7 @@ from colobus.core.types import Batch
 from colobus.roles.replay.minibatch_buffer import Loader, MinibatchBuffer, Order, PrefetchQueue
 from colobus.roles.replay.queue import as_batch
 from conftest import random_trajectory
-from helpers.waiting import assert_closed, on_a_thread
+from helpers.launching import assert_closed, on_a_thread
 
 RNG = np.random.default_rng(0)
 TINY = as_batch([random_trajectory(RNG, games=1, length=2, stack=1, frame_shape=(1, 1))])

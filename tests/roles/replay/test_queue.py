@@ -24,8 +24,8 @@ from colobus.roles.replay.api import ReplayReader
 from colobus.roles.replay.joined import JoinedQueues
 from colobus.roles.replay.queue import Fifo, Rounds, TrajectoryQueue
 from conftest import random_trajectory
+from helpers.launching import assert_closed, on_a_thread
 from helpers.streams import PLAYED, windows
-from helpers.waiting import assert_closed, on_a_thread
 
 
 def numbers(batch: Batch) -> list[int]:

@@ -16,8 +16,8 @@ from colobus.core.types import PER_GAME, Batch, Trajectory
 from colobus.roles.replay.joined import JoinedQueues
 from colobus.roles.replay.queue import Fifo, ReplayMix, Rounds, TrajectoryQueue, with_own_memory
 from conftest import random_trajectory
+from helpers.launching import assert_closed
 from helpers.streams import windows
-from helpers.waiting import assert_closed
 
 SEEDS = (3, 0, 0)
 

@@ -19,8 +19,8 @@ from colobus.roles.replay.joined import SHARD_BITS, ShardedReplay
 from colobus.roles.replay.sampling import Prioritized, RateLimiter
 from colobus.roles.update_schedule import UpdateSchedule
 from colobus.runtime.threads import Threads
+from helpers.launching import assert_closed, on_a_thread
 from helpers.streams import BY_ERROR, Player, make_store
-from helpers.waiting import assert_closed, on_a_thread
 
 
 def several(sampling: Prioritized | None, *steps: int) -> list[ReplayBuffer]:
