@@ -29,7 +29,7 @@ from benchmarks.lib.process import clean, run
 from benchmarks.lib.recipe import within
 from benchmarks.lib.timed import read_metrics, train_words
 from benchmarks.peers.counting import MARKS
-from benchmarks.peers.matches import PEERS, Peer, run_theirs
+from benchmarks.peers.matches import OURS, PEERS, Peer, run_theirs
 from benchmarks.run import now
 from colobus.algorithms.appo import APPO
 from colobus.algorithms.dqn import DQN
@@ -45,7 +45,8 @@ from colobus.runtime.system import describe_machine
 OTHERS = {peer.name: peer for peer in PEERS}
 OTHERS["sb3-dqn"] = replace(OTHERS["sb3-ppo"], name="sb3-dqn", words=("--algorithm", "dqn"))
 
-OURS = "colobus"
+SELF = "colobus"
+"""Ours in the place of a peer; `OURS` in the data."""
 
 GAMES = 50
 
@@ -62,15 +63,16 @@ def main(args: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("game")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--only", action="append", choices=[OURS, *OTHERS])
+    parser.add_argument("--only", action="append", choices=[SELF, *OTHERS])
     flags = parser.parse_args(args)
-    for name in flags.only or [OURS, *OTHERS]:
+    for name in flags.only or [SELF, *OTHERS]:
         with tempfile.TemporaryDirectory() as scratch:
-            learn = ours if name == OURS else partial(theirs, OTHERS[name])
+            learn = ours if name == SELF else partial(theirs, OTHERS[name])
             about, kept = learn(flags.game, 60 * flags.minutes, Path(scratch))
             for seconds, steps, agent in kept:
                 found = evaluate(agent, "noop", GAMES)
-                line = {"system": name, "game": flags.game, "seconds": seconds, "steps": steps}
+                system = OURS if name == SELF else name
+                line = {"system": system, "game": flags.game, "seconds": seconds, "steps": steps}
                 line |= {"mean": found.mean, "standard_error": found.standard_error}
                 line |= {"policy": found.policy, "scores": found.scores, "protocol": "noop"}
                 line |= {**about, "time": now(), "machine": describe_machine()}

@@ -57,7 +57,7 @@ PIXELS = "obs_normalizer.running_mean_std.running_mean_std.obs"
 
 def keep(checkpoint: str, place: Path) -> None:
     """Write the network of a checkpoint of its own."""
-    state = torch.load(checkpoint, map_location="cpu", weights_only=False)["model"]
+    state = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
     kept = {
         f"{ours}.{kind}": state[f"{own}.{kind}"].numpy()
         for own, ours in LAYERS.items()

@@ -117,45 +117,43 @@ def peers_time(_results: Results) -> Table:
     return Table(head, rows, measured=how)
 
 
-def played(results: Results, game: str) -> dict[tuple[str, str], list[Line]]:
-    """Return every network of a game that played, by system and command, the earliest first."""
-    found: dict[tuple[str, str], list[Line]] = {}
+def played(results: Results, game: str) -> dict[str, dict[str, list[Line]]]:
+    """Return the networks of a game that played, by system and command, the earliest first."""
     lines = [x for x in Ledger(RESULTS / "beside.jsonl").lines() if x["game"] == game]
     for one in results.seeds("hour-games", game):
         about = one.line["result"]
-        for at in (*about["early"].values(), about):
-            given = {"command": about["command"], "machine": one.line["machine"]}
-            given |= {"system": OURS, "time": one.line["time"], "mean": at["score"]}
-            lines.append(at | given)
-    for line in lines:
-        found.setdefault((line["system"], line["command"]), []).append(line)
-    return {which: sorted(own, key=lambda line: line["seconds"]) for which, own in found.items()}
+        given = {"command": about["command"], "system": OURS}
+        given |= {name: one.line[name] for name in ("machine", "time")}
+        every = (*about["early"].values(), about)
+        lines += [at | given | {"mean": at["score"]} for at in every]
+    found: dict[str, dict[str, list[Line]]] = {system: {} for system in PLAYERS}
+    for line in sorted(lines, key=lambda line: line["seconds"]):
+        found[line["system"]].setdefault(line["command"], []).append(line)
+    return found
 
 
 def beside(results: Results) -> Table:
     """Return the table of what networks of ours and of others score after some minutes.
 
-    The last column is how much sooner one of ours has the score of another's last network. Ours
-    play after few of their minutes only, so it is the least that it can be.
+    The last column is how many times sooner a network of ours has the score of another's last one.
+    Ours play after some of their minutes only: it may have been sooner still.
     """
-    rows, how = [], []
+    rows, how = [], list[str]()
     for game in PLAYED:
         found = played(results, game)
-        ours = [line for (system, _), own in found.items() if system == OURS for line in own]
-        seen = {system for system, _ in found}
-        absent = [name for system, name in PLAYERS.items() if system not in seen]
-        rows += [Row((game, name, MISSING, *[""] * len(MARKS))) for name in absent]
-        for (system, command), own in found.items():
-            near = {min(MARKS, key=lambda mark: abs(mark - x["seconds"])): x for x in own}
-            cells = [game, PLAYERS[system]]
-            for mark in MARKS:
-                told = "mean", "standard_error"
-                cells.append(score_of(*(near[mark][x] for x in told)) if mark in near else "")
-            last = own[-1]
-            until = [x["seconds"] for x in ours if x["mean"] >= last["mean"]]
-            sooner = f"**{last['seconds'] / min(until):.1f}**" if until else "never"
-            rows.append(Row((*cells, "" if system == OURS else sooner)))
-            how.append(f"{game}, {PLAYERS[system]}: `{command}`; {where(last)}")
+        ours = [line for own in found[OURS].values() for line in own]
+        for system, name in PLAYERS.items():
+            for command, own in found[system].items():
+                near = {min(MARKS, key=lambda mark: abs(mark - x["seconds"])): x for x in own}
+                at = [near.get(mark) for mark in MARKS]
+                cells = [score_of(x["mean"], x["standard_error"]) if x else "" for x in at]
+                last = own[-1]
+                until = [x["seconds"] for x in ours if x["mean"] >= last["mean"]]
+                sooner = f"**{last['seconds'] / min(until):.1f}**" if until else "never"
+                rows.append(Row((game, name, *cells, "" if system == OURS else sooner)))
+                how.append(f"{game}, {name}: `{command}`; {where(last)}")
+            if not found[system]:
+                rows.append(Row((game, name, MISSING, *[""] * len(MARKS))))
     head = ("game", "", *(f"{mark // 60} min" for mark in MARKS), "Colobus sooner")
     return Table(head, rows, measured=how)
 

@@ -6,7 +6,9 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from torch.nn import functional
 from benchmarks import pairs, same
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers import beside, counting, matches
+from benchmarks.tables import speed
 from colobus.cli.experiment_flags import resolve
 from colobus.cli.train import Train
 from colobus.experiment.check import check
@@ -23,6 +26,7 @@ from helpers.made_runs import write_metrics
 
 PEERS = Path(peers.__file__).parent
 
+HERE = {"processor": "P", "cores": 2, "memory_gib": 1.0}
 GOOD = {"peer": "x", "version": "1", "steps": 900, "seconds": 3.0, "steps_per_s": 300.0}
 GOOD |= {"command": "python x.py", "network": "n", "input": "i", "passes": 4}
 
@@ -203,3 +207,33 @@ def test_the_order_changes_from_pair_to_pair_and_the_result_does_not() -> None:
 def test_a_ratio_above_one_says_that_today_is_better() -> None:
     assert pairs.ratios([[2.0, 3.0]]) == [1.5]  # steps per second
     assert pairs.ratios([[2.0, 1.0]], -1) == [2.0]  # seconds
+
+
+def test_the_table_says_how_many_times_sooner_ours_has_a_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [("sb3-dqn", 61, 9.0), ("sb3-dqn", 3602, 500.0), ("sb3-ppo", 3600, 999.0)]
+    known = {
+        "standard_error": 1.0,
+        "game": "beam_rider",
+        "command": "x",
+        "time": "",
+        "machine": HERE,
+    }
+    rows = [{"system": x, "seconds": n, "mean": mean, **known} for x, n, mean in found]
+    (tmp_path / "beside.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(speed, "RESULTS", tmp_path)
+    hour: dict[str, Any] = {
+        "command": "y",
+        "score": 600.0,
+        "seconds": 3600.0,
+        "standard_error": 1.0,
+    }
+    hour["early"] = {"5": hour | {"score": 50.0, "seconds": 290.0}}
+    hour["early"]["20"] = hour | {"score": 500.0, "seconds": 1190.0}
+    one = SimpleNamespace(line={"result": hour, "time": "", "machine": HERE})
+    asked = Mock(seeds=lambda _what, game: [one] if game == "beam_rider" else [])
+    ours, dqn, ppo, other = (row.cells for row in speed.beside(asked).rows[4:])
+    assert ours[1:] == ("Colobus", "", "", "**50.0** ± 1.0", "", "**500.0** ± 1.0", "", ours[8], "")
+    assert (dqn[2], dqn[-1], ppo[-1]) == ("**9.0** ± 1.0", "**3.0**", "never")
+    assert other[2] == speed.MISSING
