@@ -65,7 +65,7 @@ def table() -> Iterator[Plan]:
     """Yield the rows, in the order in which they are measured."""
     asked: dict[str, Any]
     seconds = 2 * timed.BENCH_SECONDS
-    yield from to_18("pong", "pong", (1, 2, 3, 4, 5), PONG)
+    yield from to_18("pong", "pong", (1, 2, 3, 4, 5), PONG, since="a half more steps a second")
     yield Plan("limit", "pong", (1,), recipe.limit, {"seconds": seconds})
     yield Plan("memory", "pong", (1,), recipe.whole_run, {"steps": recipe.MEMORY_STEPS})
 
