@@ -18,12 +18,12 @@ from colobus.experiment.presets import PRESETS
 from colobus.nets.network import Network, NetworkSettings
 from colobus.roles.replay.queue import as_batch
 from conftest import make_net, random_trajectory
-from helpers.outcomes import QUIET, learn
+from helpers.outcomes import NO_EVENTS, learn
 from helpers.outputs import whole
 from helpers.variants import with_network
 
 WIDTH, LENGTH = 16, 6
-PAIR = replace(PRESETS["catch-pair"], tracker=QUIET)
+PAIR = replace(PRESETS["catch-pair"], tracker=NO_EVENTS)
 SEPARATE = with_network(PAIR, policies="separate")
 
 

@@ -13,7 +13,7 @@ from colobus.roles.tracker import StopRule
 from colobus.training.run import train
 from conftest import reshaped, tuned
 from helpers import ray_runs
-from helpers.outcomes import QUIET, learn, learn_in_turns
+from helpers.outcomes import NO_EVENTS, learn, learn_in_turns
 from helpers.variants import with_network
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def test_catch_is_learned_on_ray(tmp_path: Path) -> None:
 def test_real_pong_is_played_and_learned_from_for_a_moment(tmp_path: Path) -> None:
     experiment = reshaped(PRESETS["apex-pong"], random_steps=512)
     memory = replace(experiment.replay, capacity=4_000, minimum=1_000, samples_per_insert=0.5)
-    experiment = replace(experiment, replay=memory, stop=StopRule(steps=5_000), tracker=QUIET)
+    experiment = replace(experiment, replay=memory, stop=StopRule(steps=5_000), tracker=NO_EVENTS)
     status = train(experiment, tmp_path / "run", log=lambda _: None).status
     assert status.steps >= 5_000
     assert status.version >= 10  # 0.5 windows for each of 3,488 steps, 128 a batch

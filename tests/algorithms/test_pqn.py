@@ -14,7 +14,6 @@ import torch
 
 from colobus.algorithms.batches import Minibatch
 from colobus.algorithms.pqn import PQN, Steps
-from colobus.core.errors import ColobusError
 from colobus.experiment.presets import PRESETS
 from helpers.gradients import as_float32
 from helpers.outcomes import learn
@@ -39,11 +38,6 @@ def test_the_loss_is_half_the_mean_squared_error_of_steps_that_count() -> None:
     want[np.arange(7), actions] = errors / weights.sum()
     np.testing.assert_allclose(np.asarray(q.grad), want, rtol=1e-4, atol=1e-6)
     assert all(term.isfinite() for term in terms.values())
-
-
-def test_a_minibatch_above_the_batch_is_refused() -> None:
-    with pytest.raises(ColobusError, match="--minibatch 129: must not be above the batch of 128"):
-        PQN(minibatch=129).check(128)
 
 
 @pytest.mark.slow

@@ -40,7 +40,6 @@ from colobus.core.errors import Closed
 from colobus.core.timing import Clock
 from colobus.envs.api import GameSettings
 from colobus.experiment.presets import PRESETS
-from colobus.experiment.settings import Experiment
 from colobus.nets.network import NetworkSettings
 from colobus.nets.torsos import Torso
 from colobus.runtime.api import RoleState
@@ -86,12 +85,6 @@ def processes_in(trace: Path) -> dict[str, dict[str, list[Event]]]:
     return found
 
 
-def threads_in(trace: Path) -> dict[str, list[Event]]:
-    """Return what a trace of one process has by thread."""
-    (threads,) = processes_in(trace).values()
-    return threads
-
-
 def parents_in(events: list[Event]) -> dict[str, set[str]]:
     """Return by name the stages around it; fail if two overlap without one in the other."""
     parents: dict[str, set[str]] = {}
@@ -106,40 +99,42 @@ def parents_in(events: list[Event]) -> dict[str, set[str]]:
     return parents
 
 
-def profiled_for_long(experiment: Experiment, trace: Path, roles: int) -> dict[str, Any]:
-    """Profile three seconds, or on a slow machine as many as some rounds of each learner take.
-
-    A third of them is in the trace, however long that is.
-    """
-    for seconds in (3.0, 9.0, 30.0, 120.0):
+@pytest.mark.slow
+def test_a_trace_of_pong_has_all_stages_in_place_and_shares_of_1(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    for seconds in (3.0, 9.0, 30.0, 120.0):  # on a slow machine as long as some rounds take
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("colobus.cli.profiler.TRACED_SECONDS", seconds)
-            result = profile(experiment, seconds, trace)
-        found = threads_in(trace)
-        learners = [found[name] for name in found if name.startswith("learner")]
-        rounds = [[event.name for event in one].count("learn") for one in learners]
-        threads = [name for name in found if name.startswith(("actor", "learner"))]
-        if len(threads) == roles and min(rounds) >= 2:
+            result = profile(short_pong(1), seconds, trace)
+        (threads,) = processes_in(trace).values()
+        rounds = [event.name for event in threads.get("learner-0", ())].count("learn")
+        if {"actor-0", "actor-1"} <= threads.keys() and rounds >= 2:
             break
-    return result
-
-
-@pytest.fixture(scope="module")
-def pong(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
-    """Return the result and the trace of some seconds of real Pong."""
-    trace = tmp_path_factory.mktemp("profile") / "trace.json"
-    return profiled_for_long(short_pong(1), trace, 3), trace
-
-
-@pytest.mark.slow
-def test_a_trace_has_all_threads_and_all_stages(pong: tuple[dict[str, Any], Path]) -> None:
-    threads = threads_in(pong[1])
-    assert {"actor-0", "actor-1", "learner-0"} <= set(threads)
     for role, stages in (("actor-0", ACTOR), ("actor-1", ACTOR), ("learner-0", LEARNER)):
         found = {event.name: event.kind for event in threads[role] if event.kind != "cpu_op"}
         assert stages <= set(found)
         for name, kind in found.items():
             assert kind == ("waiting" if name.startswith("wait") else "busy")
+
+    parents = parents_in(threads["learner-0"])
+    assert parents["minibatch"] >= {"learn"}
+    assert "minibatch" in parents["backward"]
+    assert "learn" in parents["prepare"]
+    assert "push" in parents["publish"]
+    assert "wait for experience" in parents["assemble"]
+    assert "backward" in parents["aten::convolution_backward"]
+    assert "optimizer step" in parents["aten::_fused_adam_"]  # one may have begun before the trace
+    assert "act" in parents_in(threads["actor-0"])["aten::conv2d"]
+
+    assert result["trace"] == str(trace)
+    assert set(result["threads"]) == {"actor-0", "actor-1", "learner-0"}
+    for shares in result["threads"].values():
+        assert sum(shares.values()) == pytest.approx(1.0, abs=0.002)
+        assert min(shares.values()) >= -0.0001
+    learner = result["threads"]["learner-0"]
+    assert set(learner) >= LEARNER | {OTHER}
+    assert learner["backward"] > learner["publish"]
+    assert result["achieved_steps_per_s"] >= 0
 
 
 def test_threads_have_names_also_where_torch_gave_them_none(tmp_path: Path) -> None:
@@ -156,33 +151,6 @@ def test_threads_have_names_also_where_torch_gave_them_none(tmp_path: Path) -> N
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     named = {one["tid"]: one["args"]["name"] for one in events if one["ph"] == "M"}
     assert named == {0: "run", 31: "actor-0", 32: "run"}
-
-
-@pytest.mark.slow
-def test_what_is_inside_is_inside(pong: tuple[dict[str, Any], Path]) -> None:
-    learner = parents_in(threads_in(pong[1])["learner-0"])
-    assert learner["minibatch"] >= {"learn"}
-    assert "minibatch" in learner["backward"]
-    assert "learn" in learner["prepare"]
-    assert "push" in learner["publish"]
-    assert "wait for experience" in learner["assemble"]
-    assert "backward" in learner["aten::convolution_backward"]
-    assert "optimizer step" in learner["aten::_fused_adam_"]  # one may have begun before the trace
-    assert "act" in parents_in(threads_in(pong[1])["actor-0"])["aten::conv2d"]
-
-
-@pytest.mark.slow
-def test_shares_are_1_together(pong: tuple[dict[str, Any], Path]) -> None:
-    result, trace = pong
-    assert result["trace"] == str(trace)
-    assert set(result["threads"]) == {"actor-0", "actor-1", "learner-0"}
-    for shares in result["threads"].values():
-        assert sum(shares.values()) == pytest.approx(1.0, abs=0.002)
-        assert min(shares.values()) >= -0.0001
-    learner = result["threads"]["learner-0"]
-    assert set(learner) >= LEARNER | {OTHER}
-    assert learner["backward"] > learner["publish"]
-    assert result["achieved_steps_per_s"] >= 0
 
 
 def test_own_seconds_leave_out_what_is_inside() -> None:

@@ -309,7 +309,7 @@ class Namespaces:
 
 
 @contextmanager
-def Hosts(
+def hosting(
     count: int, cpus: float | None = None, link: str | None = None
 ) -> Iterator[tuple[Host, ...]]:
     """Give ``count`` hosts on one network, which see each other and nothing else.

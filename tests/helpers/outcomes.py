@@ -29,7 +29,7 @@ from helpers.launching import LONG
 
 MakeGraph = Callable[..., RoleGraph]
 
-QUIET = TrackerSettings(tensorboard=False)
+NO_EVENTS = TrackerSettings(tensorboard=False)
 
 
 class Inline:
@@ -203,7 +203,7 @@ def learn(
 ) -> Result:
     """Train; the mean of 50 games, at random -0.6, must reach ``score`` before so many steps."""
     given = {"log": lambda _: None} | more
-    result = train(replace(experiment, tracker=QUIET), folder, **given)
+    result = train(replace(experiment, tracker=NO_EVENTS), folder, **given)
     assert not result.interrupted
     assert result.status.best is not None
     assert result.status.best >= score
@@ -213,7 +213,7 @@ def learn(
 
 def learn_in_turns(experiment: Experiment, steps: int = 150_000) -> Status:
     """Train with roles that take turns, so that a seed gives the same run each time (`learn`)."""
-    place = place_inline(replace(experiment, tracker=QUIET))
+    place = place_inline(replace(experiment, tracker=NO_EVENTS))
     go_on(place, lambda: any(role.finished for role in place.active))
     status: Status = place.roles["tracker"].status()
     assert status.best is not None

@@ -34,8 +34,8 @@ from helpers.launching import LONG, complete
 SILENCE = 12.0
 """Seconds; three times the default, as tests share a machine with others."""
 
-QUIET = ("--no-finish", "--no-tensorboard", "--json")
-SMALL = ("--on", "ray", "--cpus", 0.2, "--silence", SILENCE, *QUIET)
+ONLY_JSON = ("--no-finish", "--no-tensorboard", "--json")
+SMALL = ("--on", "ray", "--cpus", 0.2, "--silence", SILENCE, *ONLY_JSON)
 
 PATIENT = ("--silence", 60)
 """After the words of a run in which nobody is frozen, so that a slow machine makes nobody so."""

@@ -25,7 +25,7 @@ import psutil
 
 sys.path.append(str(Path(__file__).parents[1]))  # as a program
 
-from helpers.hosts import Host, Hosts, lines, wait_for
+from helpers.hosts import Host, hosting, lines, wait_for
 
 CONF = """
 ClusterName=test
@@ -225,7 +225,7 @@ def learn_though_killed(
     def done() -> float:
         return max((line["seconds"] for line in lines(run / "metrics.jsonl")), default=0.0)
 
-    with Hosts(3) as hosts, slurm(hosts[:2], hosts[2]) as cluster:
+    with hosting(3) as hosts, slurm(hosts[:2], hosts[2]) as cluster:
         job = cluster.submit(folder, *words)
         wait_for(lambda: done() > seconds or cluster.is_over(job), 600)
         killed_after = done()

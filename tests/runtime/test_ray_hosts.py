@@ -18,7 +18,16 @@ import psutil
 import pytest
 
 from colobus.runtime.ray import INLINE
-from helpers.hosts import LONG, Hosts, cells, environments, lines, needs_root, ray_cluster, wait_for
+from helpers.hosts import (
+    LONG,
+    cells,
+    environments,
+    hosting,
+    lines,
+    needs_root,
+    ray_cluster,
+    wait_for,
+)
 from helpers.launching import complete
 from helpers.ray_runs import SILENCE
 
@@ -33,7 +42,7 @@ def test_catch_is_learned_while_one_of_three_hosts_dies(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ["--out", run, "--json", "--workers", 3, "--quorum", 2, "--servers", 2]
     words += ["--checkpoint-seconds", 2, "--keep-every", 5]
-    with Hosts(3) as hosts, ray_cluster(hosts, cpus=2) as cluster:
+    with hosting(3) as hosts, ray_cluster(hosts, cpus=2) as cluster:
         joined = [*TRAIN, *words, "--address", cluster.address]
         program = hosts[0].run(joined, cluster.environment)
 
@@ -93,7 +102,7 @@ def test_evaluator_and_recorder_live_on_another_host(tmp_path: Path) -> None:
         made = [len(list(run.glob(what))) for what in ("eval/*.json", "videos/*.mp4")]
         return min(made) >= 2
 
-    with Hosts(2) as hosts, ray_cluster(hosts, cpus=3) as cluster:
+    with hosting(2) as hosts, ray_cluster(hosts, cpus=3) as cluster:
         joined = [*TRAIN, *words, "--address", cluster.address]
         program = hosts[0].run(joined, cluster.environment)
         wait_for(both, LONG)
@@ -116,7 +125,7 @@ def test_a_job_of_ray_is_stopped_in_good_order_and_goes_on(tmp_path: Path) -> No
     words += ["--checkpoint-seconds", 2, "--no-finish", "--out", run, "--resume-or-start"]
     words += ["--silence", 60]  # nobody is blamed on a slow machine
     path = {"PATH": os.pathsep.join([str(programs), os.environ["PATH"]])}
-    with Hosts(2) as hosts, ray_cluster(hosts, cpus=2, jobs=True) as cluster:
+    with hosting(2) as hosts, ray_cluster(hosts, cpus=2, jobs=True) as cluster:
         there = f"--address=http://{hosts[0].address}:8265"
 
         def job(*words: object) -> str:

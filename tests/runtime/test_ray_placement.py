@@ -14,15 +14,15 @@ import pytest
 
 from colobus.evaluation.agent import load
 from colobus.evaluation.evaluator import evaluate
-from helpers.hosts import LONG, Cluster, Host, Hosts, cells, needs_root, ray_cluster, wait_for
+from helpers.hosts import LONG, Cluster, Host, cells, hosting, needs_root, ray_cluster, wait_for
 from helpers.launching import complete
-from helpers.ray_runs import ENDLESS, PLACES, QUIET, SILENCE, Run
+from helpers.ray_runs import ENDLESS, ONLY_JSON, PLACES, SILENCE, Run
 
 pytestmark = [pytest.mark.cluster, needs_root]
 
 GROUP = ("--learners", 2, "--reduce", "group", "--actors", 1)
 QUEUES = ("--actors", 4, "--replays", 2, "--replay-proportion", 0.5, "--replay-slots", 18)
-LASTS = (*QUIET, *ENDLESS, "--minutes", 20, "--checkpoint-seconds", 1)
+LASTS = (*ONLY_JSON, *ENDLESS, "--minutes", 20, "--checkpoint-seconds", 1)
 
 
 Three = tuple[tuple[Host, ...], Cluster]
@@ -32,7 +32,7 @@ Three = tuple[tuple[Host, ...], Cluster]
 @pytest.fixture(scope="module")
 def three() -> Iterator[Three]:
     """Start the hosts once for all tests here, which run in their order: the last one kills one."""
-    with Hosts(3) as hosts, ray_cluster(hosts, cpus=4) as cluster:
+    with hosting(3) as hosts, ray_cluster(hosts, cpus=4) as cluster:
         yield hosts, cluster
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from helpers.hosts import GROUP, PERIOD, QUOTAS, Hosts, bytes_per_second, needs_quotas, wait_for
+from helpers.hosts import GROUP, PERIOD, QUOTAS, bytes_per_second, hosting, needs_quotas, wait_for
 
 pytestmark = [pytest.mark.cluster, needs_quotas]
 
@@ -28,7 +28,7 @@ socket.create_connection((sys.argv[1], 7000)).sendall(bytes(int(sys.argv[2])))
 
 
 def test_a_slow_host_is_held_to_its_cpus_and_its_link() -> None:
-    with Hosts(2, cpus=0.25, link="4MB/s") as (first, second):
+    with hosting(2, cpus=0.25, link="4MB/s") as (first, second):
         first.check(["sh", "-c", SPIN])
         quota = first.quota()
         allowed = 0.25 * PERIOD * 1000  # nanoseconds in each period
@@ -55,7 +55,7 @@ def test_a_slow_host_is_held_to_its_cpus_and_its_link() -> None:
 
 
 def test_a_program_that_runs_already_is_confined_by_its_title_and_ends_with_its_host() -> None:
-    with Hosts(1) as (host,):
+    with hosting(1) as (host,):
         spin = ["sh", "-c", "echo up; while :; do :; done"]
         spinning = host.run(spin)
         assert spinning.stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.hosts import Hosts, needs_root, wait_for
+from helpers.hosts import hosting, needs_root, wait_for
 from helpers.slurm import learn_though_killed, slurm
 
 pytestmark = [
@@ -33,7 +33,7 @@ def test_a_job_whose_time_is_over_requeues_itself_until_the_run_is_over(tmp_path
 
 def test_a_job_that_is_cancelled_stays_so(tmp_path: Path) -> None:
     words = ["dba3c-catch", "--nodes", 2, "--minutes", 20, "--no-finish", "--out", tmp_path / "run"]
-    with Hosts(3) as hosts, slurm(hosts[:2], hosts[2]) as cluster:
+    with hosting(3) as hosts, slurm(hosts[:2], hosts[2]) as cluster:
         job = cluster.submit(tmp_path, *words)
         learning = tmp_path / "run" / "metrics.jsonl"
         wait_for(lambda: learning.exists() or cluster.is_over(job), 300)
