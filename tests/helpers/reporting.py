@@ -20,7 +20,7 @@ MARKS = {"processes", "cluster", "browser", "package", "gpu"}
 QUESTIONS = {"git", "fc-list"}
 """Each run asks git for the commit, matplotlib on a new machine for fonts; neither stays."""
 
-LONGEST = ("ray_restored", "slurm", "ray_runs", "ray_failures", "ray_lost", "ray_errors")
+LONGEST = ("ray_restored", "slurm", "ray_runs", "ray_failures", "ray_errors")
 """Of tests on clusters: tests/runtime/test_*.py that take minutes each, the longest first."""
 
 _started: list[str] = []
