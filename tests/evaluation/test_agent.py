@@ -120,19 +120,20 @@ def test_load_passes_over_a_damaged_checkpoint_and_says_what_is_no_run(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "said"),
+    ("name", "value", "said"),
     [
-        ("heads.policy.bias", 0, r"heads\.policy\.bias is missing, want \[3\]"),
-        ("heads.policy.bias", 5, r"heads\.policy\.bias is \[5\], want \[3\]"),
-        ("torso.9.weight", 2, r"torso\.9\.weight is \[2\], want none"),
+        ("parameter/heads.policy.bias", None, r"heads\.policy\.bias is missing, want \[3\]"),
+        ("parameter/heads.policy.bias", torch.ones(5), r"heads\.policy\.bias is \[5\], want \[3\]"),
+        ("parameter/torso.9.weight", torch.ones(2), r"torso\.9\.weight is \[2\], want none"),
+        ("input/deviation", torch.zeros(10, 5), "an input/deviation that does not fit"),
     ],
 )
-def test_parameters_of_another_network_are_refused(name: str, size: int, said: str) -> None:
+def test_tensors_of_another_network_are_refused(name: str, value: Any, said: str) -> None:
     experiment = make_experiment(CATCH)
     checkpoint = make_checkpoint(experiment, 3)
-    checkpoint.tensors.pop(f"parameter/{name}", None)
-    if size:
-        checkpoint.tensors[f"parameter/{name}"] = torch.zeros(size)
+    checkpoint.tensors.pop(name, None)
+    if value is not None:
+        checkpoint.tensors[name] = value
     with pytest.raises(ColobusError, match=said):
         Agent(experiment, checkpoint, 3)
 

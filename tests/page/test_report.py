@@ -337,6 +337,8 @@ def test_20_games_of_5_runs_get_intervals(tmp_path: Path) -> None:
     assert "stratified bootstrap" in text
     assert "1.00 (1.00 to 1.00)" in text
     assert "look surer" not in text
+    band = {"a": ([0.9, 0.4], [1.0, 0.6])}
+    assert "opacity: 0.15" in plots.profile_picture([0.0, 1.0], {"a": [1.0, 0.5]}, band)
 
 
 def test_public_curves_stand_beside_the_score_at_the_same_frames(two_seeds: Path) -> None:
