@@ -96,11 +96,10 @@ def measure_input(frames: Frames, floor: float | Floats = FLOOR) -> InputStatist
         floor: smallest standard deviation, or float32[H, 1].
     """
     mean, deviation = np.empty((2, *frames.shape[1:]), np.float32)
+    kind = np.float32 if frames.dtype == np.uint8 else np.float64  # large numbers may vary little
     for row in range(len(mean)):
-        values = frames[:, row].astype(np.float32)
-        if np.abs(values).max() > 1e15:
-            values = values.astype(np.float64)  # the sum of their squares may be no float32
-        mean[row], deviation[row] = values.mean(axis=0), values.std(axis=0)
+        values = frames[:, row].astype(np.float32, copy=False)
+        mean[row], deviation[row] = values.mean(axis=0, dtype=kind), values.std(axis=0, dtype=kind)
     return InputStatistics(mean, np.maximum(deviation, floor))
 
 
