@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 from hypothesis import given
 from hypothesis import strategies as st
@@ -305,9 +306,10 @@ class Sometimes(gymnasium.Env[Any, Any]):
         return np.zeros(2, np.float32), 1.0, self.games % 2 == 0 and self.t == 3, False, {}
 
 
+@pytest.mark.parametrize("vector", [False, True])
 @pytest.mark.parametrize(("limit", "games"), [(None, [3, 20]), (30, [3, 30, 3, 30, 3])])
 def test_games_without_an_end(
-    limit: int | None, games: list[int], monkeypatch: pytest.MonkeyPatch
+    limit: int | None, games: list[int], vector: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each row of five games stops at the second; with a limit of their own all are played."""
     monkeypatch.setattr(evaluator, "LONGEST", 20)
@@ -316,7 +318,11 @@ def test_games_without_an_end(
     def make() -> Any:
         return TimeLimit(Sometimes(), limit) if limit else Sometimes()
 
-    agent = make_agent(GameSettings(game=name_of(make)), stack=1, torso="mlp")
+    def make_vector(num_envs: int) -> Any:
+        return SyncVectorEnv([make] * num_envs)
+
+    game = name_of(make_vector if vector else make)
+    agent = make_agent(GameSettings(game=game), stack=1, torso="mlp")
     got = evaluate(agent, episodes=20)
     assert not got.interrupted
     assert sorted(got.lengths) == sorted(games * 4)

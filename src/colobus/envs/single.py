@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from colobus.core.arrays import Frames
 from colobus.core.errors import ColobusError, GameFailed, place_of
@@ -53,9 +53,12 @@ def fit(settings: GameSettings) -> Fit:
         if function and type(env.unwrapped).__module__.startswith("ale_py") and env.spec:
             note = f"{name}: is played as it is; {env.spec.id} by name has Atari's preprocessing"
             found = found._replace(note=found.note or note)
-        limited = isinstance(env, gymnasium.Env) and env.has_wrapper_attr("_max_episode_steps")
+        limit = "_max_episode_steps"  # what a TimeLimit has
+        limits: Any = [] if one else [env.has_wrapper_attr(limit)]
+        if isinstance(env.unwrapped, AsyncVectorEnv | SyncVectorEnv):  # of single ones
+            limits = env.unwrapped.call("has_wrapper_attr", limit)
         steps = getattr(env.spec, "max_episode_steps", None)  # an own `spec` may be anything
-        found = found._replace(limited=limited or bool(steps))
+        found = found._replace(limited=any(limits) or bool(steps))
         close(env)
         known = _fits[key] = (made_by, found)
     return known[1]
@@ -204,10 +207,8 @@ def make(settings: GameSettings, count: int, render_mode: str | None) -> Any:
     Raises:
         ColobusError: if it cannot be made.
     """
-    name = settings.game
-    own = arguments_of(settings.env_kwargs)
-    function = find_environment(name)
-    takes = parameters(name)
+    name, own = settings.game, arguments_of(settings.env_kwargs)
+    function, takes = find_environment(name), parameters(name)
     try:
         if function is None:
             module = name.rpartition(":")[0]
