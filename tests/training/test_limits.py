@@ -85,6 +85,15 @@ def test_actions_take_memory() -> None:
     }
 
 
+@pytest.mark.parametrize(("name", "copies"), [("catch", 1), ("dba3c-catch", 2)])
+def test_a_mean_of_the_parameters_takes_memory(name: str, copies: int) -> None:
+    """The server has one; a server with memory of its own puts another aside for checkpoints."""
+    base = PRESETS[name]
+    net, optimizer = imagined_network(base), replace(base.optimizer, average=0.9)
+    one, more = (memory(each, net) for each in (base, replace(base, optimizer=optimizer)))
+    assert more["parameters"] - one["parameters"] == copies * 4 * Layout(net).size
+
+
 def test_more_servers_than_parts_of_the_network_are_refused() -> None:
     experiment = reshaped(catch(1000), servers=32)
     few = replace(experiment, network=replace(experiment.network, width=1, stack=1))

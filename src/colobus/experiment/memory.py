@@ -336,7 +336,7 @@ def memory(experiment: Experiment, net: Network) -> dict[str, int]:
 def copies(experiment: Experiment) -> int:
     """Return how many vectors of all parameters a run holds, the servers' slices added up."""
     topology = experiment.shape.topology
-    slots = len(RULES[experiment.optimizer.optimizer].starts)
+    slots = len(RULES[experiment.optimizer.optimizer].starts) + (experiment.optimizer.average > 0)
     shape, target = experiment.shape, bool(experiment.algorithm.target_every)
     if not topology.remote_servers:
         return topology.replicas * (2 + slots + KEPT + shape.actors + 2 * target)
