@@ -91,6 +91,15 @@ def test_statistics() -> None:
     error = evaluation(pairs, **of_two).standard_error  # of three games, whose agents score alike
     assert error == pytest.approx(np.std([1.0, 0.0, 1.0], ddof=1) / np.sqrt(3))
     assert evaluation(pairs[:2], **of_two).lines()[0].endswith(": mean 1.00")
+    own: list[PlayedGame] = []
+    for scores, starts, wanted in (
+        ([1.0, 5.0, 3.0, 9.0], [0, 1, 0, 1], 2.5),  # of the means 2 and 7 of two start states
+        ([1.0, 3.0, 8.0], [0, 0, 1], 8 / 3),  # sums of deviations: -4 and 4
+    ):
+        both = zip(scores, starts, strict=True)
+        own = [PlayedGame(score, 7, False, start=start) for score, start in both]
+        assert evaluation(own).standard_error == pytest.approx(wanted)
+    assert math.isnan(evaluation(own[:2]).standard_error)  # of one start state
     two = evaluation([PlayedGame(4.0, 7, False), PlayedGame(8.0, 7, False)])
     assert two.quartiles == (5.0, 7.0)
     assert (two.as_dict()["lower_quartile"], one.as_dict()["upper_quartile"]) == (5.0, None)

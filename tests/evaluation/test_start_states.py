@@ -161,7 +161,7 @@ def test_each_start_is_played_once_and_only_later_rewards_count(
     for state, actions in zip(seaquest.states, seaquest.actions, strict=True):
         emulator = AleGame(settings, 99)
         stack = emulator.replay(state, actions)[-agent.stack :]
-        wanted.append(played_by_hand(agent, emulator, stack))
+        wanted.append(played_by_hand(agent, emulator, stack)._replace(start=len(wanted)))
     assert list(got.games) == wanted
     assert max(got.scores) > 0
     cut = [game for game, played in enumerate(got.games) if played.truncated]

@@ -265,14 +265,15 @@ class _StartStateGame:
         self.observed = FrameStack(self._agent.stack, frames[:1])
         for frame in frames[1:]:
             self.observed.push(frame[None])
-        self.number, self.score, self.steps = number, 0.0, 0
+        self.number, self.start, self.score, self.steps = number, start, 0.0, 0
 
     def step(self, action: int) -> PlayedGame | None:
         """Play one step; return the game if it is over."""
         step = self._game.step(action)
         self.observed.push(step.frame[None])
         self.score, self.steps = self.score + step.reward, self.steps + 1
-        return PlayedGame(self.score, self.steps, step.truncated) if step.over else None
+        played = PlayedGame(self.score, self.steps, step.truncated, start=self.start)
+        return played if step.over else None
 
 
 @dataclass(eq=False)
@@ -295,8 +296,7 @@ class _StartStatePlayer(_Player):
             actions, state = self.agent.act(stacks, self.policy, self.random, state=state)
             for game, action, after in zip(tuple(playing), actions, state, strict=True):
                 game.state = after[None]
-                played = game.step(int(action))
-                if played is None:
+                if (played := game.step(int(action))) is None:
                     continue
                 self.results.append((game.number, 0, played))
                 if time.monotonic() > self.end:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean, median, pstdev, quantiles, stdev
+from statistics import fmean, median, pstdev, quantiles
 from typing import Any, NamedTuple
 
 from colobus.core.errors import ColobusError, nearest
@@ -101,6 +102,7 @@ class PlayedGame(NamedTuple):
     steps: int  # agent decisions
     truncated: bool  # ended by the frame limit
     pressed: int = 0  # times that the stuck guard pressed FIRE
+    start: int | None = None  # number of its start state
 
 
 @dataclass(frozen=True)
@@ -169,13 +171,19 @@ class Evaluation:
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean (sample deviation / sqrt(n)); nan below two games.
+        """Standard error of the mean; nan below two games, or two start states.
 
-        Scores of the agents of one game depend on each other, so n counts games, not agents.
+        Scores of the agents of one game, and of games from one start state, depend on each other:
+        of G such groups with the sums D of score - mean it is sqrt(G / (G - 1) * sum of D²) / n.
+        Where all are equally large, that is the sample deviation of their means / sqrt(G).
         """
-        together = agents(self.settings)
-        own = [self.scores[i : i + together] for i in range(0, len(self.games), together)]
-        return stdev(map(fmean, own)) / math.sqrt(len(own)) if len(own) > 1 else math.nan
+        mean, together = self.mean, agents(self.settings)
+        groups: defaultdict[int, float] = defaultdict(float)
+        for i, game in enumerate(self.games):
+            groups[i // together if game.start is None else game.start] += game.score - mean
+        if (count := len(groups)) < 2:
+            return math.nan
+        return math.sqrt(count / (count - 1)) * math.hypot(*groups.values()) / len(self.games)
 
     @property
     def standard_deviation(self) -> float:
@@ -206,9 +214,8 @@ class Evaluation:
     @property
     def human_normalised(self) -> float | None:
         """Human-normalised mean in per cent; None without games or without reference scores."""
-        if not self.games:
-            return None
-        return normalised(self.mean, self.settings.game, self.protocol.starts)
+        share = normalised(self.mean, self.settings.game, self.protocol.starts)
+        return share if self.games else None
 
     @property
     def min(self) -> float:
@@ -277,8 +284,7 @@ class Evaluation:
         names = ("mean", "standard_deviation", "standard_error", "median", "min", "max")
         numbers = {name: getattr(self, name) for name in names}
         numbers["lower_quartile"], numbers["upper_quartile"] = self.quartiles
-        pair = baselines(self.settings.game, self.protocol.starts)
-        random, human = pair or (None, None)
+        random, human = baselines(self.settings.game, self.protocol.starts) or (None, None)
         return {
             "protocol": self.protocol.name,
             "about": self.protocol.about,
