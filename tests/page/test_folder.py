@@ -98,6 +98,8 @@ def test_a_run_is_learning_until_its_next_line_is_late(
     assert run.learning == learning
     assert run.age is not None
     assert age - 10 < run.age < age + 100
+    change_config(path, about={"time": "simulated, link 10Gb"})
+    assert not read(path).learning  # the seconds between its lines are not those of a clock
 
 
 def test_evaluations_are_read_when_they_come_and_interrupted_ones_left_out(tmp_path: Path) -> None:

@@ -202,10 +202,8 @@ class RunFolder:
     @property
     def together(self) -> RunFilm | None:
         """The film of the agent before, half way through and after learning, side by side."""
-        for path in self._films.value:
-            if path.stem == TOGETHER and (stamp := _stamp(path)):
-                return RunFilm(0, path, stamp[0])
-        return None
+        found = ((path, _stamp(path)) for path in self._films.value if path.stem == TOGETHER)
+        return next((RunFilm(0, path, stamp[0]) for path, stamp in found if stamp), None)
 
     @property
     def age(self) -> float | None:
@@ -217,9 +215,10 @@ class RunFolder:
     def learning(self) -> bool:
         """Whether the metrics were written of late, and the run's lock is still there.
 
-        A line may take longer than most, as where ten versions have one.
+        A line may take longer than most, as where ten versions have one. Seconds of a run whose
+        time is simulated say nothing about that.
         """
-        late = max(LEARNING_SECONDS, 2 * self.curve.pause)
+        late = max(LEARNING_SECONDS, 0.0 if "time" in self.about else 2 * self.curve.pause)
         return self.age is not None and self.age < late and (self.path / LOCK).exists()
 
     def stages(self) -> dict[str, dict[str, float]]:
