@@ -8,6 +8,7 @@ from colobus.envs.make import is_atari
 from colobus.report.format import DASH, Block, Heading, Table, Text, as_csv
 from colobus.report.results import TRAINING_GAMES, Results, RunScore, played
 from colobus.report.statistics import count, plus_minus
+from colobus.runs.folder import gpu_of
 from colobus.runs.listing import differences, in_words
 from colobus.runs.read import EvaluationFile, RunFolder
 
@@ -102,8 +103,7 @@ def machine_line(run: RunFolder) -> str:
     """Return what a run was made with, in one line."""
     about = run.about
     cores = f"{in_words(about['cores'])} cores" if "cores" in about else ""
-    gpu = about.get("gpu") or "a GPU" * ("cuda" in str(about.get("device")))
-    parts = [str(about.get("processor", "")), cores, str(gpu)]
+    parts = [str(about.get("processor", "")), cores, gpu_of(about)]
     names = ("colobus", "torch", "commit", "precision", "time")
     parts += [f"{name} {in_words(about[name])}" for name in names if name in about]
     if run.curve.resumed:

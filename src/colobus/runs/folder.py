@@ -79,6 +79,11 @@ def with_todays_name(about: dict[str, Any]) -> dict[str, Any]:
     return {"colobus" if name == OLD_PACKAGE else name: value for name, value in about.items()}
 
 
+def gpu_of(about: dict[str, Any]) -> str:
+    """Return the names of the GPUs that a run was made with, "a GPU" without one, "" for none."""
+    return str(about.get("gpu") or "a GPU" * ("cuda" in str(about.get("device"))))
+
+
 def runs_in(folder: Path) -> list[Path]:
     """Return the runs that lie in a folder, by name, without those that were set aside."""
     found = (path.parent for path in folder.glob(f"*/{CONFIG}"))

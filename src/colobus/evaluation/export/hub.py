@@ -32,7 +32,7 @@ from colobus.evaluation.scores import plain
 from colobus.experiment.settings import algorithm_name
 from colobus.runs.config import Config, read_config
 from colobus.runs.exported import Weights, packed
-from colobus.runs.folder import CONFIG, EVALUATION, MODEL, find_files
+from colobus.runs.folder import CONFIG, EVALUATION, MODEL, find_files, gpu_of
 
 FILM = "replay.mp4"
 """Film of the agent in an exported folder, under the name that hubs show."""
@@ -73,6 +73,7 @@ def model_card(
         steps=f"{agent.checkpoint.steps:,}",
         seconds=agent.checkpoint.counters.get("seconds"),
         about=config.about,
+        gpu=gpu_of(config.about),
         version=__version__,
         versions=versions,
         weights=weights,
