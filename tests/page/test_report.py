@@ -139,7 +139,7 @@ def test_without_evaluations_scores_of_training_count_and_that_is_said(tmp_path:
     results = read_results([tmp_path])
     assert results.protocol == TRAINING_GAMES
     assert (results.all[0].score, results.all[0].games) == (5.0, 12)  # it says of how many
-    assert "while learning" in report(results)
+    assert "while learning, 50 if there were as many; those that ended their run" in report(results)
     said = {row[4] for row in tables(results)["pong"][1:] if row[1] == "no-ops, 30 min"}
     assert said == {"no: not evaluated"}
 
@@ -156,6 +156,9 @@ def test_an_earlier_checkpoint_that_was_evaluated_is_told(tmp_path: Path) -> Non
     said = opening(results)
     assert "Of these runs an earlier checkpoint played: b, after 4,000 of 9,000 steps." in said
     assert "different numbers of steps" not in said  # both learned from 9,000
+    for name, steps in (("a", 9000), ("b", 4000)):
+        evaluate(tmp_path / name, steps, [9.0, 9.0], protocol="dba3c")
+    assert read_results([tmp_path]).protocol == "training"  # by the others it may have been chosen
 
 
 def test_one_kind_of_number_is_never_compared_with_another(tmp_path: Path) -> None:
@@ -548,11 +551,14 @@ def test_runs_of_unequal_numbers_of_games_are_told(tmp_path: Path) -> None:
 
 def test_the_protocol_has_start_states_and_only_an_emulators_settings(tmp_path: Path) -> None:
     pong, catch = (make_run(tmp_path / game, rising(5), game=game) for game in ("pong", "catch"))
-    evaluate(pong, 5_000, [1.0, 2.0], "human", starts={"file": "x.starts", "sha256": "ab" * 32})
-    evaluate(catch, 5_000, [1.0, 2.0], "human", settings={"game": "catch"}, most_noops=29)
+    more: dict[str, Any] = {"policy": "epsilon", "epsilon": 0.01}
+    starts = {"file": "x.starts", "sha256": "ab" * 32}
+    evaluate(pong, 5_000, [1.0, 2.0], "human", starts=starts, **more)
+    more |= {"settings": {"game": "catch"}, "most_noops": 29}
+    evaluate(catch, 5_000, [1.0, 2.0], "human", **more)
     lines = {one.game: protocol_line(one) for one in read_results([tmp_path]).all}
     assert "starts x.starts (abababababab)" in lines["pong"]
-    assert lines["catch"] == "human: 2 games, actions sampled, seed 1"
+    assert lines["catch"] == "human: 2 games, actions epsilon 0.01, seed 1"
 
 
 @pytest.mark.parametrize("evaluated", [False, True])

@@ -89,10 +89,8 @@ def beside_published(results: Results) -> list[Block]:
         if not others[0]:
             continue
         for key, row in others[0].items():
-            every = dict.fromkeys(other[key].comparable for other in others)
-            label, protocol, frames, score, _, *how = published_row(
-                row._replace(comparable="; ".join(every))
-            )
+            said = "; ".join(dict.fromkeys(other[key].comparable for other in others))
+            label, protocol, frames, score, _, *how = published_row(row._replace(comparable=said))
             rows.append((label, protocol, frames, score, *how))
         columns = ("", "games", "learned>", "score>", "comparable", "source")
         blocks += [Heading(game, 3), Table(columns, tuple(rows))]

@@ -96,7 +96,8 @@ def _which_scores(results: Results) -> str:
     if results.protocol == TRAINING_GAMES:
         said = (
             "No run was evaluated, so scores are means of the last games while learning, 50 if "
-            "there were as many. colobus eval plays full games without learning."
+            "there were as many; those that ended their run (--until-score) are on the lucky side. "
+            "colobus eval plays full games without learning."
         )
     else:
         said = (
@@ -141,8 +142,7 @@ def _summary(results: Results) -> list[Block]:
     rows = []
     for game in results.games:
         for one in results.of(game):
-            games = [each.games for each in one.results if each.games is not None]
-            least_and_most = sorted({min(games), max(games)}) if games else []
+            games = [each.games for each in one.results]
             share, seconds = one.human_normalised, one.seconds
             rows.append(
                 {
@@ -157,7 +157,7 @@ def _summary(results: Results) -> list[Block]:
                     "human-normalised>": "" if share is None else f"{share:.1f} %",
                     "frames>": f"{one.frames / 1e6:.3g} M",
                     "minutes>": "" if seconds is None else f"{seconds / 60:.1f}",
-                    "games a run>": " to ".join(map(str, least_and_most)),
+                    "games a run>": " to ".join(map(str, sorted({min(games), max(games)}))),
                 }
             )
     scored = {(one.group, one.game) for one in results.all}

@@ -240,7 +240,7 @@ def as_dict(one: GameSummary[LedgerLine]) -> dict[str, Any]:
     """Return a game's results as JSON values.
 
     ``passed`` has the medians over seeds of the seconds until a published score was passed, for
-    those that half of the seeds passed; ``published`` has the scores.
+    those that more than half of the seeds passed; ``published`` has the scores.
     """
     times = {c: median(e.passed.get(c, math.inf) for e in one.results) for c in REFERENCES}
     scores = {column: published(one.game, column) for column in REFERENCES}

@@ -57,9 +57,10 @@ def protocol_line(result: RunScore) -> str:
     if result.evaluation is None:
         return f"mean of the last {result.games} {TRAINING_GAMES}"
     about, games = result.evaluation.about, played(result)
+    share = about.get("epsilon")  # of random actions; None for another policy
     parts = [
         f"{result.protocol}: {result.evaluation.played}",
-        f"actions {result.evaluation.policy}",
+        f"actions {result.evaluation.policy}" + f" {share}" * isinstance(share, float),
         f"starts {starts}" if (starts := starts_of(result.evaluation)) else "",
         *is_atari(games.game)
         * [  # other games have no emulator

@@ -51,7 +51,7 @@ class RunScore:
     group: str
     score: float
     standard_error: float | None  # over its games; None if it is not known
-    games: int | None
+    games: int
     protocol: str  # of the evaluation, or `TRAINING_GAMES`
     steps: int  # learned from
     seconds: float | None  # of training
@@ -269,13 +269,15 @@ def drawable(name: str) -> str:
 def usual_protocol(runs: Sequence[RunFolder]) -> str:
     """Return the protocol by which most runs were evaluated; `TRAINING_GAMES` if none was.
 
-    Of equal ones it is that of the later checkpoints.
+    Of equal ones it is that of the later checkpoints, and then any but dba3c, by whose games
+    `colobus.evaluation.sidecar` chooses checkpoints: the best of many is better in them.
     """
     last = {(e.protocol, run.path): e.steps for run in runs for e in run.evaluations}
     of: dict[str, list[int]] = {}
     for (name, _), steps in last.items():
         of.setdefault(name, []).append(steps)
-    return max(sorted(of), key=lambda name: (len(of[name]), sum(of[name])), default=TRAINING_GAMES)
+    rank = {name: (len(steps), sum(steps), name != "dba3c") for name, steps in of.items()}
+    return max(sorted(of), key=rank.__getitem__, default=TRAINING_GAMES)
 
 
 def methods(runs: Sequence[RunFolder]) -> dict[str, tuple[RunFolder, ...]]:
@@ -318,10 +320,8 @@ def _result(run: RunFolder, group: str, game: str, protocol: str, policy: str) -
     if not own:
         return None
     one = own[-1]
-    after = seconds_of(run.curve.rows, one)
-    return RunScore(
-        run, group, one.mean, one.error, one.games, protocol, one.steps, after, one, game
-    )
+    found = one.mean, one.error, one.games, protocol, one.steps, seconds_of(run.curve.rows, one)
+    return RunScore(run, group, *found, one, game)
 
 
 def seconds_of(rows: Sequence[Row], one: EvaluationFile) -> float | None:
@@ -336,8 +336,7 @@ def running_scores(rows: Iterable[Mapping[str, float]]) -> list[tuple[float, flo
     A report does not read all rows of a long run; the best tells of those between them, too.
     """
     full = [row for row in rows if "score" in row and row.get("games", 0) >= WINDOW]
-    best = [row["score"] if row.get("best") is None else row["best"] for row in full]
-    return list(zip((row["seconds"] for row in full), best, strict=True))
+    return [(row["seconds"], row.get("best", row["score"])) for row in full]
 
 
 def seconds_above(scores: Sequence[tuple[float, float]], least: float | None) -> float | None:
