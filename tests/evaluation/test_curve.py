@@ -73,3 +73,7 @@ def test_an_evaluation_is_marked(tmp_path: Path) -> None:
             picture = drawn(tmp_path)
             assert painted(picture, ORANGE).sum() > 100
             assert not painted(picture, GREEN).any()
+        if number == 1:  # the error is 0.5, the curve goes from 0.1 to 6
+            half = picture[:, picture.shape[1] // 2 :]
+            bar, curve = (np.ptp(np.nonzero(painted(half, c))[0]) for c in (ORANGE, BLUE))
+            assert bar / curve == pytest.approx(2 * 1.96 * 0.5 / 5.9, abs=0.02)

@@ -52,7 +52,7 @@ def draw_curve(folder: Path) -> Path:
     newest = {one.protocol: one for one in run.evaluations}
     for number, (protocol, last) in enumerate(newest.items(), 1):
         own = [one for one in run.evaluations if one.protocol == protocol]
-        heights = [one.mean for one in own], [one.error or 0.0 for one in own]
+        heights = [one.mean for one in own], [1.96 * (one.error or 0.0) for one in own]
         style: dict[str, Any] = {"fmt": "o", "color": f"C{number}", "capsize": 4, "zorder": 3}
         label = f"{_plain(protocol)}: {last.mean:.2f} (mean of {last.played})"
         minutes = [(seconds_of(run.curve.rows, one) or 0.0) / 60 for one in own]
@@ -65,7 +65,7 @@ def draw_curve(folder: Path) -> Path:
     by_steps.set_xlim(left=0)
     by_time.set_xlim(left=0)
     if run.evaluations:
-        by_steps.legend(title="newest evaluation", loc="best")
+        by_steps.legend(title="newest evaluation; bars: 95 % intervals", loc="best")
     name = _plain(run.game).replace("_", " ").capitalize() or folder.name
     figure.suptitle(f"{name}: training games, raw returns, mean of the last {WINDOW}")
     data = io.BytesIO()
@@ -282,12 +282,11 @@ def profile_picture(
 def line_of(run: RunFolder, along: str, name: str, most: int = POINTS) -> Line:
     """Return a run's values along ``steps``, ``frames`` or ``minutes``, where it has any."""
     columns = run.curve.columns(("steps", "seconds", name), most)
-    places = [i for i, value in enumerate(columns[name]) if value is not None]
-    values = np.array([columns[name][i] for i in places], dtype=np.float64)
     base = columns["seconds" if along == "minutes" else "steps"]
-    factor = {"minutes": 1 / 60, "frames": run.frame_skip}.get(along, 1)
-    x = np.array([base[i] for i in places], dtype=np.float64) * factor
-    return Line(x.tolist(), values.tolist())
+    factor = {"minutes": 1 / 60, "frames": run.frame_skip}.get(along, 1.0)
+    both = zip(base, columns[name], strict=True)
+    points = [(x * factor, y) for x, y in both if x is not None and y is not None]
+    return Line([x for x, _ in points], [y for _, y in points])
 
 
 def mean_line(lines: Sequence[Line]) -> Line:

@@ -148,9 +148,8 @@ def _scores(run: Path, newest: Path) -> list[Scores]:
             continue
         if one.order <= last.order and (one.run or {}).get("id") == (last.run or {}).get("id"):
             about[path] = one
-    found = [_trained(about, last)]
-    evaluated = _evaluated(run, about)
-    return [evaluated, *found] if len(evaluated) > 1 else found
+    trained, evaluated = _trained(about, last), _evaluated(run, about)
+    return [evaluated, trained] if len(evaluated) > 1 else [trained]
 
 
 def _trained(about: Mapping[Path, About], last: About) -> Scores:

@@ -159,7 +159,7 @@ function chart(key, parent, title, height) {
 
 function drawCharts(runs) {
   const drawn = drawScores(runs);
-  byId("about-score").textContent = `training games, mean of the last 50${byGroup() ? "; line: mean of seeds, band: lowest to highest" : ""}${runs.length <= FEW && runs.some((run) => run.evaluations.length) ? "; circles: evaluations with 95 % intervals" : ""}`;
+  byId("about-score").textContent = `training games, mean of the last 50${byGroup() ? "; line: mean of the seeds that came so far, band: lowest to highest" : ""}${runs.length <= FEW && runs.some((run) => run.evaluations.length) ? "; circles: evaluations with 95 % intervals" : ""}`;
   const there = new Set(runs.flatMap((run) => run.columns));
   const wanted = [...there].filter((name) => !HIDDEN.test(name));
   const asked = (state.ids.length <= FEW || openLearning ? wanted : wanted.filter((name) => SPEED.includes(name))).slice(0, MOST);
