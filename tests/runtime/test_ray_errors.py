@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ClusterLost, ColobusError
 from colobus.evaluation.agent import load
 from colobus.runtime.groups import Cluster, ProcessSpec
 from colobus.runtime.host import About
@@ -195,28 +195,24 @@ def test_hosts_with_other_versions_are_refused(package: str, remote: Any) -> Non
     process.about = About("host-1", 71, here | {package: "0.0.1"})
     with pytest.raises(ColobusError) as caught:
         check_versions(process)
-    assert str(caught.value) == (
-        f"server-1 on host-1 (process 71) has {package} 0.0.1, here it is {here[package]}: install "
-        "the same on all hosts"
-    )
+    said = f"server-1 on host-1 (process 71) has {package} 0.0.1, here it is {here[package]}"
+    assert str(caught.value) == f"{said}: install the same on all hosts"
     assert caught.value.exit_code == 2
 
 
 def test_another_ray_is_told_with_both_versions(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from colobus.runtime.ray import session
 
-    said = (
-        "Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.11.7\n"
-        "This process on 10.0.0.2 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
-    )
+    said = "Version mismatch: The cluster has:\n    Ray: 2.40.0\nThis process:\n    Ray: 2.60.0\n"
     monkeypatch.setattr(ray, "init", Mock(side_effect=RuntimeError(said)))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(ColobusError) as caught, session.connected(Cluster()):
         pass
-    assert str(caught.value) == (
-        "Ray at this machine: Version mismatch: The cluster was started with: Ray: 2.40.0 Python: "
-        "3.11.7 This process on 10.0.0.2 was started with: Ray: 2.60.0 Python: 3.11.7"
-    )
+    assert str(caught.value) == f"Ray at this machine: {' '.join(said.split())}"
+    assert caught.value.exit_code == 2
+    monkeypatch.setattr(ray, "init", Mock(side_effect=ConnectionError("too late")))
+    with pytest.raises(ClusterLost, match=": too late$"), session.connected(Cluster()):
+        pass
 
 
 def test_addresses_where_no_cluster_can_be(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,19 +221,18 @@ def test_addresses_where_no_cluster_can_be(ray: Any, monkeypatch: pytest.MonkeyP
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens there
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ColobusError) as caught:
+        said = rf"^--address {address}: nobody answers there \(Connection refused\); on the head"
+        with pytest.raises(ColobusError, match=said):
             check_reachable(address)
-    assert str(caught.value) == (
-        f"--address {address}: nobody answers there (Connection refused); on the head host: "
-        "ray start --head"
-    )
     for wrong in ("there", "10.0.0.1", "10.0.0.1:", ":6379", "10.0.0.1:ssh"):
-        with pytest.raises(ColobusError) as caught:
+        with pytest.raises(ColobusError, match=rf"^--address {wrong}: want HOST:PORT, such as "):
             check_reachable(wrong)
-        assert str(caught.value) == f"--address {wrong}: want HOST:PORT, such as 10.0.0.1:6379"
     for wrong in ("nowhere.invalid:6379", "a..b:6379", "10.0.0.1:²"):
         with pytest.raises(ColobusError, match=r"nobody answers there \(.+\); on the head host"):
             check_reachable(wrong)
+    monkeypatch.setattr("socket.create_connection", Mock(side_effect=TimeoutError("timed out")))
+    with pytest.raises(ClusterLost, match=r"nobody answers there \(timed out\)"):
+        check_reachable("10.0.0.1:6379")
     monkeypatch.setenv("RAY_TMPDIR", "/nowhere")
     with pytest.raises(ColobusError, match=r"'/nowhere/.*; let RAY_T"), connected(Cluster()):
         pass

@@ -45,7 +45,7 @@ class GameFailed(ColobusError):
 
 
 class ClusterLost(RoleFailed):
-    """The cluster itself is lost, so nothing in it can be asked or saved any more (exit code 1)."""
+    """The cluster itself is lost or silent: nothing in it can be asked or saved (exit code 1)."""
 
 
 class CannotWrite(ColobusError):

@@ -26,7 +26,7 @@ import numpy as np
 import ray
 import torch
 
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ClusterLost, ColobusError
 from colobus.core.types import Doubles, Request
 from colobus.runtime.graph import Node, RoleGraph
 from colobus.runtime.groups import Cluster
@@ -79,10 +79,8 @@ def ports_of_ray() -> dict[str, Address]:
     ports = {"the head process (GCS)": (host.strip("[]"), int(port))}
     for node in ray.nodes():
         if node["NodeID"] == context.get_node_id():
-            ports["the process of this host (raylet)"] = (
-                node["NodeManagerAddress"],
-                int(node["NodeManagerPort"]),
-            )
+            address = node["NodeManagerAddress"], int(node["NodeManagerPort"])
+            ports["the process of this host (raylet)"] = address
     return ports
 
 
@@ -122,8 +120,7 @@ def connected(cluster: Cluster, store: int = 500_000_000) -> Iterator[Alive]:
             except OSError as error:
                 raise ColobusError(f"{error}; let RAY_TMPDIR name a folder with room") from None
             own = {"include_dashboard": False, "object_store_memory": store}
-            own["_temp_dir"] = str(folder)
-            own["num_cpus"] = usable_cores()  # Ray would count those that others have too
+            own |= {"_temp_dir": str(folder), "num_cpus": usable_cores()}  # not all of the machine
         _init(address, own)
         ports: dict[str, Address] = {}
         alive = Alive(ports)
@@ -152,7 +149,8 @@ def _init(address: str, own: dict[str, Any]) -> None:
                 **own,
             )
     except Exception as error:  # Ray's own are of many kinds
-        raise ColobusError(f"Ray at {address or 'this machine'}: {_why(error)}") from error
+        kind, why = _why(error)
+        raise kind(f"Ray at {address or 'this machine'}: {why}") from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)  # Ray sets its own
@@ -202,18 +200,19 @@ def _quiet() -> Iterator[None]:
         os.close(kept)
 
 
-def _why(error: Exception) -> str:
-    """Return why Ray could not be joined; a wrong token stands only in its error's cause."""
-    said = f"{error} {error.__cause__}"
+def _why(error: Exception) -> tuple[type[ColobusError], str]:
+    """Return why Ray could not be joined: by a mistake, or as it is slow or gone."""
+    said = f"{error} {error.__cause__}"  # a wrong token stands only in the cause
     if "token" in said.lower():
         what = "another token there" if "InvalidAuthToken" in said else "no token here"
-        return (
+        return ColobusError, (
             f"{what}: copy the head host's ~/.ray/auth_token, or set RAY_AUTH_TOKEN_PATH; if that "
             "cluster was started without a token, set RAY_AUTH_MODE=disabled"
         )
     if "mismatch" in said:  # of Ray or Python; the versions stand in the lines that follow
-        return " ".join(str(error).split())
-    return first_line(error)
+        return ColobusError, " ".join(str(error).split())
+    kind = ColobusError if isinstance(error, ValueError) else ClusterLost
+    return kind, first_line(error)
 
 
 def _silence() -> None:
@@ -292,7 +291,8 @@ def check_reachable(address: str, flag: str = "--address") -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
     except (OSError, ValueError, OverflowError) as error:  # also of a name or port that is none
-        raise ColobusError(
+        kind = ClusterLost if isinstance(error, TimeoutError) else ColobusError  # slow, or none
+        raise kind(
             f"{flag} {address}: nobody answers there ({getattr(error, 'strerror', None) or error});"
             " on the head host: ray start --head"
         ) from None
