@@ -79,9 +79,8 @@ class OnRay(Launcher):
         Raises:
             ColobusError: if Ray is not installed, or the cluster cannot be joined or is too small.
         """
-        from colobus.runtime.ray import has_token
-
         if self.join_cluster(stack, self._cluster.object_store * 2**20 or store_bytes(experiment)):
+            from colobus.runtime.ray import has_token
             from colobus.runtime.ray.placement import memory_of_cluster
 
             if not self._cluster.patience:  # else more hosts may come
@@ -148,12 +147,18 @@ class OnRay(Launcher):
             make = partial(graph_in_process, plan.make, plan.placement, experiment, *where)
             return Incarnation(start.version.incarnation, make, bool(plan.placement.gpus))
 
+        begun, told = plan.start, Status()  # where the roles began last, and what was known then
+
         def restore(number: int) -> Incarnation:
+            nonlocal begun, told
             tracker: Tracker = runtime.roles["tracker"]
             with suppress(Lost, Closed, OSError):  # it finishes the checkpoint that it writes
                 tracker.finish()
-            start = _restored(plan, number)
-            _tell_loss(plan, start, status(), events)
+            start, heard = _restored(plan, number), status()
+            if heard is told:  # they were lost again before they told anything
+                heard = Status(steps=begun.steps, version=begun.version.number)
+            _tell_loss(plan, begun, start, heard, events)
+            begun, told = start, status()
             return incarnation(start)
 
         first = incarnation(plan.start)
@@ -191,19 +196,18 @@ def _restored(plan: Plan, number: int) -> Start:
 
 
 def _tell_loss(
-    plan: Plan, start: Start, status: Status, events: Callable[[dict[str, Any]], None]
+    plan: Plan, begun: Start, start: Start, status: Status, events: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Tell what is lost by going on from a start, by the status that was heard last."""
+    """Tell what is lost by going on from a start, by the last status of roles begun at another."""
     lost, workers = max(status.steps - start.steps, 0), status.workers
-    kept = min(max(status.steps - plan.start.steps, 0), plan.experiment.replay.capacity)
+    kept = min(max(status.steps - begun.steps, 0), plan.experiment.replay.capacity)
     if kept and workers is not None:
         # a learner that stands alone reports the steps of all buffers, a central one none
         kept = round(workers.queue) * max(plan.experiment.shape.workers, 1)
     events(
         {"event": "restored", "epoch": start.version.incarnation, "steps": start.steps}
         | {"version": start.version.number, "lost_steps": lost}
-        | {"lost_versions": max(status.version - start.version.number, 0)}
-        | {"lost_experience": kept}
+        | {"lost_versions": max(status.version - start.version.number, 0), "lost_experience": kept}
     )
     plan.log(f"{lost:,} steps since then are lost and played anew")
     if plan.experiment.replay.capacity:
