@@ -255,8 +255,8 @@ def test_what_slurm_takes_is_taken(says: Say) -> None:
     says("sinfo", "all* 12")
     beside = "--workers 2 --cpus 8 --evaluator --sidecars-apart"  # with 4 CPUs left
     printed("slurm", "dba3c-pong", "--nodes", 2, "--time", 0, *beside.split())
-    named = "servers=n1.cluster,10.0.0.5 workers=n[1-2]"
-    printed("slurm", "dba3c-pong", "--servers", 2, "--nodes", 4, "--place", named)
+    named = "servers=n1.cluster,10.0.0.5 workers=n[1-2]"  # two hosts, one of which has two names
+    printed("slurm", "dba3c-pong", "--servers", 2, "--nodes", 2, "--place", named)
     assert "\n#SBATCH --time=0\n" in Path("runs/dba3c-pong-1.sh").read_text()
     text = Path("runs/dba3c-pong-2.sh").read_text()
     assert "\n#SBATCH --nodelist=n1,n2\n" in text  # Slurm knows no domains and addresses

@@ -38,8 +38,8 @@ from colobus.runtime.groups import (
     UNKNOWN,
     Cluster,
     group_processes,
+    hosts_in,
     hosts_of_job,
-    places,
     plan_hosts,
 )
 from colobus.runtime.system import peak_memory
@@ -135,9 +135,7 @@ def nodes_of(experiment: Experiment, graph: RoleGraph, cluster: Cluster) -> dict
         ColobusError: if the hosts have not enough room, or one that is named is missing.
     """
     specs, memory, ids = group_processes(graph, cluster.per_process), dict[str, int](), None
-    hosts = hosts_of_job() or {
-        host: UNKNOWN for _, own in places(cluster.place).values() for host in own
-    }
+    hosts = hosts_of_job() or dict.fromkeys(hosts_in(cluster.place), UNKNOWN)
     with ExitStack() as stack:
         if cluster.joined:
             hosts, ids = OnRay(cluster).hosts(stack)

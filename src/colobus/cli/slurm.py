@@ -24,7 +24,7 @@ from colobus.core.fields import Range
 from colobus.runs.config import read_config
 from colobus.runs.folder import LOGS, check_new, free_folder, is_only_begun, is_run, job_of, slug
 from colobus.runtime.devices import place
-from colobus.runtime.groups import ACTIVE, ROUNDING, UNKNOWN, group_processes, places, plan_hosts
+from colobus.runtime.groups import ACTIVE, ROUNDING, UNKNOWN, group_processes, hosts_in, plan_hosts
 from colobus.training.runtimes import RuntimeName, launcher
 from colobus.training.topology import make_graph
 from colobus.training.words import has_checkpoint
@@ -40,6 +40,8 @@ LEAST_MINUTES = 5
 
 OWN = ("nodes", "time", "partition", "account", "gpus_per_node", "file", "submit")
 """Fields of `Slurm` that are not the training's."""
+
+ADDRESS = re.compile(r"[\d.]+|.*:.*")  # of a host; Slurm knows none
 
 REFUSED = {
     "on": "a job of Slurm trains on its own Ray; leave it out",
@@ -117,7 +119,7 @@ def job(flags: Slurm, run: Path, file: Path, args: Sequence[str]) -> str:
     """Return the text of the job, to be written to ``file``, that trains in the folder ``run``."""
     more = {"partition": flags.partition, "account": flags.account}
     more["gpus-per-node"] = str(flags.gpus_per_node or "")
-    named = [host for host in hosts_named(flags) if not re.fullmatch(r"[\d.]+|.*:.*", host)]
+    named = [host for host in hosts_in(flags.cluster.place) if not ADDRESS.fullmatch(host)]
     # what Slurm may know: without domain, and no addresses; the others are as it likes
     more["nodelist"] = ",".join(dict.fromkeys(host.partition(".")[0] for host in named))
     values = {
@@ -176,10 +178,12 @@ def check_room(wanted: Wanted, cpus: int, most: int) -> None:
             f"--device {flags.devices.device}: the job asks for {there or 'no'} GPUs, the run for "
             f"{gpus}; add --gpus-per-node {-(-gpus // flags.nodes)}"
         )
-    if len(named := hosts_named(flags)) > flags.nodes:
+    named = hosts_in(flags.cluster.place)
+    addresses = sum(1 for host in named if ADDRESS.fullmatch(host))  # maybe of those with names
+    if (least := max(addresses, len(named) - addresses)) > flags.nodes:
         raise ColobusError(
-            f"--place names {len(named)} hosts, the job has --nodes {flags.nodes}; take --nodes "
-            f"{len(named)} or name fewer"
+            f"--place names {least} hosts, the job has --nodes {flags.nodes}; take --nodes "
+            f"{least} or name fewer"
         )
     others = [f"node {number}" for number in range(len(named) + 1, flags.nodes + 1)]
     room = UNKNOWN._replace(cpus=most, gpus=flags.gpus_per_node)
@@ -196,11 +200,6 @@ def check_room(wanted: Wanted, cpus: int, most: int) -> None:
             f"--nodes {flags.nodes}: the run has {count} processes of --cpus {each:g}, the nodes "
             f"({cpus} CPUs each) hold {on_one * flags.nodes}; {fits}, or raise --per-process"
         )
-
-
-def hosts_named(flags: Slurm) -> list[str]:
-    """Return the hosts that --place names, each once."""
-    return list(dict.fromkeys(h for _, own in places(flags.cluster.place).values() for h in own))
 
 
 def cpus_of_nodes(partition: str) -> tuple[int, int]:

@@ -313,6 +313,12 @@ def places(place: str) -> dict[str, tuple[str, list[str]]]:
     return found
 
 
+def hosts_in(place: str) -> list[str]:
+    """Return the hosts that words of ``--place`` name, each once: n1.cluster is n1 if both are."""
+    named = dict.fromkeys(host for _, own in places(place).values() for host in own)
+    return list(dict.fromkeys(s if (s := one.partition(".")[0]) in named else one for one in named))
+
+
 SIDECARS = ("evaluator", "recorder")
 
 
@@ -367,7 +373,7 @@ def plan_hosts(
         cluster: what they ask for, and which hosts are named.
         free: room on each host, the one of the command first.
         memory: bytes of a role by its kind.
-        ids: what ``free`` calls a host, by all of its names (default: these are the names).
+        ids: what ``free`` calls a host, by all of its names (default: so, or with a domain).
 
     Returns:
         {} if there is no room, but no process has a host by name.
@@ -375,21 +381,22 @@ def plan_hosts(
     Raises:
         ColobusError: if a named host is missing, or the named ones have not enough room.
     """
-    ids = {host: host for host in free} if ids is None else ids
     named = named_hosts(cluster.place, specs, cluster.sidecars_apart)
+    if ids is None:
+        every = [*free, *itertools.chain(*named.values())]
+        ids = {one: host for one in every for host in (one.partition(".")[0], one) if host in free}
     needs = {spec.name: need_of(spec, cluster, memory) for spec in specs}
     needs |= {name: Room(cluster.beside) for name in SIDECARS}
+    names = {host: name for name, host in reversed([*ids.items()])}  # the first of each host
     for name, hosts in named.items():
         if missing := [host for host in hosts if host not in ids]:
-            short: dict[str, str] = {}
-            for known, host in ids.items():
-                short.setdefault(host, known)
-            there = ", ".join(list(short.values())[:8]) + (", …" if len(short) > 8 else "")
+            known = list(dict.fromkeys(names[host] for host in ids.values()))
+            there = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
             raise ColobusError(
                 f"--place: {name} has to be on {missing[0]}, which is not in the cluster; "
                 f"there are {there}"
             )
-    fixed = {name: [ids[host] for host in hosts] for name, hosts in named.items()}
+    fixed = {name: list(dict.fromkeys(ids[one] for one in own)) for name, own in named.items()}
     taken = set(itertools.chain.from_iterable(fixed.values()))
     rest = [host for host in free if host not in taken] or list(free)
     groups = process_groups(graph, specs)
@@ -397,15 +404,15 @@ def plan_hosts(
         near = [[name for name in group if name in named] for group in groups]
         near += [[name] for name in named if not any(name in group for group in near)]
         # those with the fewest hosts first: others may leave them no room there
-        near = sorted(filter(None, near), key=lambda own: min(len(named[name]) for name in own))
+        near = sorted(filter(None, near), key=lambda own: min(len(fixed[name]) for name in own))
         groups = [*near, *groups, *([spec.name] for spec in specs if spec.kind != "tracker")]
     found = spread_groups(groups, needs, free, {spec.name: rest for spec in specs} | fixed)
     if named and not found:
-        for hosts in named.values():
-            own = [needs[name].cpus for name, those in named.items() if those == hosts]
-            _check_cpus(own, {host: free[ids[host]].cpus for host in hosts})
+        for hosts in fixed.values():
+            own = [needs[name].cpus for name, those in fixed.items() if those == hosts]
+            _check_cpus(own, {names[host]: free[host].cpus for host in hosts})
         own = [needs[spec.name].cpus for spec in specs if spec.name not in named]
-        _check_cpus(own, {host: free[host].cpus for host in rest})
+        _check_cpus(own, {names.get(host, host): free[host].cpus for host in rest})
         raise ColobusError(
             "--place: the named hosts have not enough CPUs, GPUs or memory for all that has to be "
             "on them; name more hosts, or lower --cpus"
