@@ -26,8 +26,9 @@ from colobus.experiment.settings import Sidecars
 from colobus.runs.folder import CHECKPOINTS, CONFIG, EVALUATIONS, VIDEOS, film_file
 from colobus.runtime.api import Done, Errand
 
-LOOK_SECONDS = 1.0
-"""Seconds between two looks for checkpoints that are sent to another host."""
+LOOK_SECONDS, LONGEST_WAIT = 1.0, 600.0
+"""Seconds between two looks for checkpoints that are sent to another host; after each loss in a row
+twice as many, up to the second."""
 
 END_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL to a sidecar."""
@@ -73,8 +74,7 @@ class SidecarProcesses:
                         self._children.append(_Away(name, *given))
                         continue
                     run = str(self.run.absolute())  # its name may begin with a dash
-                    words += ["--every"] if self.wanted.every else []
-                    words += ["--parent", str(os.getpid())]
+                    words += [*["--every"] * self.wanted.every, "--parent", str(os.getpid())]
                     self._children.append(_Child(name, [run, *words], log, self.heard))
         except BaseException:
             self.__exit__()
@@ -140,9 +140,8 @@ class _Child:
         if code is None or self.told:
             return ""
         self.told = True
-        with self._log.open("rb") as log:
-            log.seek(self._log_began)
-            said = log.read().decode(errors="replace").strip().splitlines()
+        written = self._log.read_bytes()[self._log_began :]
+        said = written.decode(errors="replace").strip().splitlines()
         last = f"its last message: {said[-1]}" if said else "it wrote no message"
         return f"the {self.name} (process {self.process.pid}) ended with exit code {code}; {last}"
 
@@ -202,11 +201,16 @@ class _Away:
         return self._lines.pop(0) if self._lines else ""
 
     def _work(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
+        wait = LOOK_SECONDS
+        while not self._over.wait(wait):
             try:
                 self._send_next()
+                wait = LOOK_SECONDS
             except Closed:
                 return
+            except Lost as error:
+                wait = min(2 * wait, LONGEST_WAIT)
+                self._lines.append(f"the {self.name} was lost ({error}); begun again in {wait:g} s")
             except FileNotFoundError:
                 continue  # it was deleted meanwhile
             except (ColobusError, OSError) as error:
@@ -214,16 +218,16 @@ class _Away:
 
     def _send_next(self) -> None:
         """Have the next checkpoint evaluated or filmed, if there is one."""
+        before = set(self._known)
         if not (found := self._next()):
             return
         path, skipped = found
         words, files = self._packed(path)
         try:
             done = self.errand(words, files)
-        except Lost as error:
-            self._lines.append(f"the {self.name} was lost ({error}); begun again")
-            self._known.discard(_stamp(path))
-            return
+        except Lost:
+            self._known = before  # it is sent again
+            raise
         if not is_there(path):  # deleted, and may be the best
             done.files.update({name: files[name] for name in files if CHECKPOINTS in name})
         self._take(path, skipped, done)
