@@ -13,7 +13,7 @@ import pytest
 
 from colobus.cli.show import imagined_start
 from colobus.core.errors import Closed, ColobusError, Deadline, RoleFailed
-from colobus.core.timing import Clock, Condition, wait_for
+from colobus.core.timing import Clock, Condition, NotYet, PatientCall, wait_for
 from colobus.core.types import Call, Remote, Request
 from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
@@ -153,6 +153,14 @@ def test_a_call_of_an_earlier_epoch_is_refused_and_one_of_a_later_epoch_waits() 
     # one that comes late undoes nothing
     host.begin(1, partial(alone, "shop", Shop, 10), ["shop"], {}, 60.0)
     assert new.sell() == 48
+
+
+def test_a_call_waits_as_long_as_a_start_may_take(now: list[float]) -> None:
+    host, call = RoleHost(dial), PatientCall(lambda: None)
+    for _ in range(50):
+        with pytest.raises(NotYet):
+            call(host.call, Request(0, "shop", "sell", (), {}))
+        now[0] += 5.0
 
 
 class Door:

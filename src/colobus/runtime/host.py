@@ -37,8 +37,8 @@ END_SECONDS = 1.0
 """How long the threads of an earlier incarnation have to end. One that waits for a lost process
 never does."""
 
-BEGIN_SECONDS = 60.0
-"""Seconds that a call waits for the roles of its incarnation to be built."""
+BEGIN_SECONDS = 300.0
+"""Seconds that a call waits for the roles of its incarnation: as many as their start may take."""
 
 
 class About(NamedTuple):
