@@ -44,6 +44,9 @@ AVOID_SECONDS = 90.0
 """Seconds for which no process is started on a host of which one gave no answer. Ray takes up to a
 minute to see that a host is gone, and starts actors there until then."""
 
+RESOURCES = ("CPU", "GPU", "memory")
+"""Ray's names of what a `Room` has, in its order."""
+
 WAIT_SECONDS = 60.0
 """Seconds for which a queue waits at most to be told where its actors are. Where many processes
 start at once on few cores, each takes long to import its libraries."""
@@ -72,12 +75,10 @@ class Placement:
         }
         self._first, self.named = dict[str, str](), dict[str, list[str]]()  # hosts by process
         if cluster.place:
-            ids, free, apart = hosts_by_name(), hosts_there(), cluster.sidecars_apart
+            ids, free = hosts_by_name(), hosts_there()
             self._first = plan_hosts(graph, specs, cluster, free, memory, ids)
-            self.named = {
-                name: [ids[host] for host in hosts]
-                for name, hosts in named_hosts(cluster.place, specs, apart).items()
-            }
+            named = named_hosts(cluster.place, specs, cluster.sidecars_apart)
+            self.named = {name: [ids[host] for host in hosts] for name, hosts in named.items()}
         elif process_groups(graph, specs) and len(free := idle_hosts()) > 1:
             self._first = plan_hosts(graph, specs, cluster, free, memory)
 
@@ -140,7 +141,7 @@ def idle_hosts() -> dict[str, Room]:
 
 
 def _room(resources: Mapping[str, float]) -> Room:
-    return Room(*(resources.get(name, 0.0) for name in ("CPU", "GPU", "memory")))
+    return Room(*(resources.get(name, 0.0) for name in RESOURCES))
 
 
 def hosts_of(processes: Sequence[RemoteProcess]) -> list[str]:
@@ -149,8 +150,7 @@ def hosts_of(processes: Sequence[RemoteProcess]) -> list[str]:
     starting = [one for one in processes if one.about is None and one.handle is not None]
     if starting:
         asked = [one.handle.about.remote() for one in starting]
-        done, _ = ray.wait(asked, num_returns=len(asked), timeout=WAIT_SECONDS)
-        for reference in done:
+        for reference in ray.wait(asked, num_returns=len(asked), timeout=WAIT_SECONDS)[0]:
             with suppress(RayError):  # it is missed soon, and replaced
                 found[ray.get(reference).node] += 1
     return [host for host, _ in found.most_common()]
@@ -249,6 +249,7 @@ class Processes:
 
     def __post_init__(self) -> None:
         specs = group_processes(self.graph, self.cluster.per_process, self.first.gpus)
+        named_hosts(self.cluster.place, specs, self.cluster.sidecars_apart)  # raises before a wait
         self.all = [RemoteProcess(spec) for spec in specs]
         self.of_role = {role: one for one in self.all for role in one.spec.roles}
         self._threads = call_threads(self.graph, specs)
@@ -274,11 +275,7 @@ class Processes:
 
         began, told = time.monotonic(), float("-inf")
         needs = [need_of(process.spec, self.cluster, self.memory) for process in self.all]
-        bundles = [
-            {"CPU": need.cpus, "GPU": need.gpus, "memory": need.memory}
-            for need in needs
-            if need.cpus
-        ]
+        bundles = [dict(zip(RESOURCES, need, strict=True)) for need in needs if need.cpus]
         request_resources(bundles=bundles)
         try:
             while True:
@@ -333,8 +330,7 @@ class Processes:
             spec, named = process.spec, self.placement.named
             its = self.placement.hosts(process, hosts - silent), named.get(process.spec.name, ())
             need = need_of(spec, self.cluster, self.memory)
-            joined = bool(self.cluster.joined)
-            process.fill(need, self._threads[spec.name], silent, *its, joined)
+            process.fill(need, self._threads[spec.name], silent, *its, bool(self.cluster.joined))
         for process in processes:
             elsewhere = {  # workers never call one another
                 role: other.handle

@@ -113,8 +113,8 @@ class RemoteProcess:
         self.beginning = self.handle.begin.remote(
             incarnation, make_graph, self.spec.roles, elsewhere, deadline
         )
-        self.heartbeat, self.states, self.ended = None, (), 0.0
-        self.told = time.monotonic()
+        self.states, self.ended = (), 0.0  # the heartbeat stays: it may have lines for the user
+        self.told = self.asked = time.monotonic()
 
     def redial(self, incarnation: int, other: RemoteProcess) -> None:
         """Tell its roles where those of a process are that was replaced."""
@@ -254,8 +254,7 @@ class Errands:
         """Wait for an answer; say so if it takes longer than ``late`` seconds."""
         until = time.monotonic() + late
         while not self._over:
-            done, _ = ray.wait([reference], timeout=LOOK_SECONDS)
-            if done:
+            if ray.wait([reference], timeout=LOOK_SECONDS)[0]:
                 try:
                     return ray.get(reference)
                 except RayError as error:

@@ -120,8 +120,7 @@ class Ray:
             self._tell_late()
             waiting = {process.beginning: process for process in late}
             if self._is_there():
-                done, _ = ray.wait(list(waiting), timeout=LOOK_SECONDS)
-                for reference in done:
+                for reference in ray.wait(list(waiting), timeout=LOOK_SECONDS)[0]:
                     self._take_begun(waiting[reference], reference)
             else:
                 time.sleep(LOOK_SECONDS)
@@ -148,9 +147,8 @@ class Ray:
             if not self._is_there():
                 time.sleep(min(left, LISTEN_SECONDS))
                 continue
-            for process in self.processes.all:
+            for process in (every := self.processes.all):
                 process.ask_heartbeat()
-            every = self.processes.all
             waiting = {ref: one for one in every for ref in (one.beginning, one.heartbeat) if ref}
             for reference in self._listen(list(waiting), min(left, LISTEN_SECONDS)):
                 process = waiting[reference]
@@ -183,11 +181,8 @@ class Ray:
     def close(self) -> None:
         """End all processes."""
         there = self.alive.look(at_once=True)
-        for process in self.processes.all:
-            if there:
-                process.kill()
-            else:  # only Ray can kill them, but they can end themselves
-                process.ask_to_die()
+        for process in self.processes.all:  # only Ray can kill them, but they can end themselves
+            process.kill() if there else process.ask_to_die()
 
     def tell_of(self, event: str, process: RemoteProcess, **more: Any) -> None:
         """Tell of something that happens to a process, with where it is."""
@@ -200,22 +195,21 @@ class Ray:
     def _take_begun(self, process: RemoteProcess, reference: Any) -> None:
         """Take the answer of a process that has built its roles."""
         try:
-            process.about = answer_of(reference, process.spec.name)
+            process.about = about = answer_of(reference, process.spec.name)
             check_versions(process)
         except Lost as error:
             self._lose(process, str(error))
             return
-        except ColobusError as error:
-            self._fail(error)
-            return
         except Exception as error:  # of any kind, such as one of what Ray unpickles
-            what = f"{type(error).__name__}: {error}"
-            self._fail(RoleFailed(f"{process.spec.name} cannot begin: {what}"))
+            what = f"{process.spec.name} cannot begin: {type(error).__name__}: {error}"
+            self._fail(error if isinstance(error, ColobusError) else RoleFailed(what))
             return
         process.beginning, process.heard = None, time.monotonic()
         if process.lost and process.new:
             after = process.heard - process.lost
-            self.log(f"{process} is back, {after:.1f} s after it was last heard")
+            named = self.processes.placement.named.get(process.spec.name, [about.node])
+            away = "" if about.node in named else "; the hosts of its --place are silent or gone"
+            self.log(f"{process} is back, {after:.1f} s after it was last heard{away}")
             self.tell_of("back", process, after=round(after, 3))
             for other in self.processes.all:
                 other.redial(self.processes.incarnation, process)
@@ -298,9 +292,8 @@ class Ray:
             self.processes.begin(self.processes.missing)
             return
         self.processes.set_incarnation(self.restore(self.processes.incarnation))
-        now = time.monotonic()
         for process in self.processes.all:
-            process.lost = process.lost or now
+            process.lost = process.lost or time.monotonic()
             if process.spec.gpus and len(self._learners) > 1:
                 process.kill()  # its GPU may wait for that of a lost one, which nothing else ends
         self.processes.begin(self.processes.all)
