@@ -20,6 +20,7 @@ from colobus.core.checkpoint import newest_checkpoint
 from colobus.core.errors import ColobusError
 from colobus.core.timing import Condition, now, passing, sleep
 from colobus.core.types import Request
+from colobus.experiment.presets import PRESETS
 from colobus.experiment.settings import Experiment
 from colobus.ops.flat import FlatParameters
 from colobus.roles.tracker import StopRule
@@ -246,6 +247,19 @@ def test_a_backup_worker_that_is_slow_is_dropped() -> None:
     assert there.status.workers is not None
     traffic = there.status.workers.traffic
     assert (traffic.counted, traffic.dropped) == (28, 10)
+
+
+@pytest.mark.slow
+def test_catch_is_learned_though_one_of_three_workers_is_always_too_late() -> None:
+    base = replace(FREELY, stop=PRESETS["dba3c-catch"].stop)
+    status = virtual(reshaped(base, workers=3, quorum=2), learning(2.6, 1.0, 1.0))[0].status
+    assert status.best is not None
+    assert status.best >= 0.9
+    assert status.steps < 300_000
+    assert status.workers is not None
+    counted, dropped, partial, *_ = status.workers.traffic
+    assert dropped > 0
+    assert status.workers.updates <= counted + dropped + partial + 3
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from colobus.roles.replay.minibatch_buffer import Loader
 from colobus.training.run import train
 from conftest import catch, reshaped, tuned
 from helpers.launching import refused, told
-from helpers.outcomes import assert_same, batches_of, inline, learn, place_inline, threads
+from helpers.outcomes import assert_same, batches_of, inline, learn_in_turns, place_inline, threads
 
 CATCH = catch(512 + 10 * 512, deterministic=True)
 SEVERAL = replace(CATCH.shape, actors=4, games=4)
@@ -97,8 +97,8 @@ LEARNED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", LEARNED)
-def test_catch_is_learned(tmp_path: Path, way: str) -> None:
-    learn(replace(PRESETS["catch"], **LEARNED[way]), tmp_path / "run")
+def test_catch_is_learned(way: str) -> None:
+    learn_in_turns(replace(PRESETS["catch"], **LEARNED[way]))
 
 
 def test_without_a_common_pace_no_actor_has_more_than_its_trajectories_in_flight() -> None:
