@@ -251,7 +251,9 @@ def test_the_plain_line_of_workers() -> None:
     )
 
 
-def test_progress_counts_on_a_terminal_and_is_one_line_elsewhere() -> None:
+def test_progress_counts_on_a_terminal_and_is_a_line_now_and_then_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     to, file = printer(terminal=True)
     with to.progress("playing", "games") as report:
         report(0, 50)
@@ -260,9 +262,12 @@ def test_progress_counts_on_a_terminal_and_is_one_line_elsewhere() -> None:
     assert "of 1 games" not in said  # nothing before it knows of how many
     assert "20 of 50 games" in said
     to, file = printer(terminal=False)
+    seconds = {"monotonic.side_effect": [0.0, 9.9, 10.0, 10.0, 19.0, 35.0, 35.0]}
+    monkeypatch.setattr("colobus.cli.display.time", Mock(**seconds))
     with to.progress("playing", "games") as report:
-        report(20, 50)
-    assert file.getvalue() == "playing …\n"
+        for done in (1, 20, 30, 40):
+            report(done, 50)
+    assert file.getvalue() == "playing …\nplaying: 20 of 50 games\nplaying: 40 of 50 games\n"
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 12), (60, 16), (80, 24), (120, 30), (200, 50)])

@@ -6,6 +6,7 @@ It shares the machine with training, so it redraws twice a second and draws litt
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from colobus.roles.tracker import WINDOW, Status, StopRule
 from colobus.runs.curves import read_metrics
 from colobus.runtime.api import RoleState
 from colobus.training import words
-from colobus.training.outlook import Outlook
+from colobus.training.outlook import LINE_SECONDS, Outlook
 
 if TYPE_CHECKING:
     from colobus.report.format import Table as ReportTable
@@ -121,10 +122,18 @@ class Printer:
 
     @contextmanager
     def progress(self, what: str, unit: str) -> Iterator[Report]:
-        """Show a bar on a terminal and nothing but a first line elsewhere."""
+        """Show a bar on a terminal; elsewhere write a line at first and one now and then."""
         if not self.live:
+            due = time.monotonic() + LINE_SECONDS
+
+            def say(done: float, total: float) -> None:
+                nonlocal due
+                if time.monotonic() >= due:
+                    due = time.monotonic() + LINE_SECONDS
+                    self.line(f"{what}: {done:.0f} of {total:.0f} {unit}")
+
             self.line(f"{what} …")
-            yield lambda _done, _total: None
+            yield say
             return
         columns = (
             TextColumn("{task.description}", markup=False),
