@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -191,6 +192,9 @@ def test_the_command_to_go_on_has_what_a_run_does_not_keep(monkeypatch: pytest.M
     later = ["--resume", str(folder), "--steps", "5000", "--no-graphs"]
     assert how_to_go_on(later, True, folder, []) == f"{on} --steps 5000 --no-graphs"
     assert where_everything_is(folder, 100)[-1].endswith(f" {on} --steps 200")
+    odd = Path(os.fsdecode(b"it's\ncaf\xe9/run 1"))
+    said = how_to_go_on([], False, odd, [])
+    assert said == r"./colobus train --resume $'it\047s\012caf\351/run 1'"
 
 
 @pytest.mark.parametrize(

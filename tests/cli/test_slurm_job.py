@@ -144,7 +144,8 @@ def test_a_job_is_handed_in(says: Say) -> None:
     says("sbatch", "", "sbatch: error: invalid partition specified: fast\nsbatch: error: no", 1)
     code, _, err = colobus(*words, "--partition", "fast")
     assert code == 2
-    assert err.endswith("-2.sh: invalid partition specified: fast no\n")
+    assert "Slurm refuses the job: invalid partition specified: fast no; runs/dba3c-pong-2" in err
+    assert err.endswith(" or change it and hand it in: sbatch runs/dba3c-pong-2.sh\n")
     assert Path("runs/dba3c-pong-2.sh").exists()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Annotated, Any, Literal
 from colobus.cli.costs import measure_costs
 from colobus.cli.display import Printer, on_terminal
 from colobus.cli.experiment_flags import ExperimentFlags, Wanted, cluster_of, resolve
-from colobus.cli.flags import check_file, print_json
+from colobus.cli.flags import check_file, print_json, without
 from colobus.cli.profiler import OTHER, kind_of, profile
-from colobus.cli.slurm import without
 from colobus.cli.throughput import bench
-from colobus.core.errors import ColobusError, program
+from colobus.core.errors import ColobusError, program, quoted
 from colobus.core.fields import Range
 from colobus.envs.make import agents
 from colobus.experiment.check import differing
@@ -76,7 +74,7 @@ def main(args: Sequence[str]) -> int:
         print_json(rates)
     elif flags.costs:
         name = [] if flags.name or flags.env else [wanted.name]
-        said = shlex.join(name + without(args, ("seconds", "on", "device")))
+        said = quoted(*name, *without(args, ("--seconds", "--on", "--device")))
         unplanned = experiment.replay.capacity or agents(experiment.games) > 1
         then = f"train {said} --on virtual" if unplanned else f"plan {said} --nodes 4"
         printer.line(f"costs: {flags.costs} (use it with: {program()} {then})")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from colobus.cli.flags import RunPath, check_file, check_run, parse, print_json
 from colobus.cli.interrupts import Interrupts
-from colobus.core.errors import ColobusError, program
+from colobus.core.errors import ColobusError, program, quoted
 from colobus.core.fields import POSITIVE, Range
 from colobus.runs.folder import TENSORS, find_files, place_of
 
@@ -184,5 +183,5 @@ def make_starts_file(args: Sequence[str]) -> int:
         f"{flags.out}: {written.count} starts of {agent.games.game}, {written.frames.min():,} to "
         f"{written.frames.max():,} frames into their games; sha256 {written.sha256}"
     )
-    printer.line(f"play from them: {program()} eval RUN --starts {quote(str(flags.out))}")
+    printer.line(f"play from them: {program()} eval RUN --starts {quoted(str(flags.out))}")
     return 0

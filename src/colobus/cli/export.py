@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from colobus.cli.evaluate import check_source
 from colobus.cli.flags import RunPath, parse, print_json
-from colobus.core.errors import ColobusError, program
+from colobus.core.errors import ColobusError, program, quoted
 from colobus.core.fields import OnlyWith, Range
 
 if TYPE_CHECKING:
@@ -128,6 +127,6 @@ def _hub(agent: Agent, source: Path, folder: Path, flags: Export, printer: Print
         printer.line(done.evaluation.lines()[0])
     if flags.film_seconds and not done.film:
         printer.line("no film: the environment has no pictures")
-    printer.line(f"load it again: {program()} eval {quote(str(folder))}")
+    printer.line(f"load it again: {program()} eval {quoted(str(folder))}")
     score = done.evaluation.as_dict() if done.evaluation else None
     return {"folder": str(done.folder), "bytes": done.size, "evaluation": score}

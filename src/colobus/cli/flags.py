@@ -179,6 +179,12 @@ def quiet(
     return made
 
 
+def split_flag(word: str) -> list[str]:
+    """Return a flag with dashes, and its value if it has one behind "="; another word as it is."""
+    flag, *value = word.split("=", word.startswith("--"))
+    return [flag.replace("_", "-") if word.startswith("--") else flag, *value]
+
+
 def value_of(flag_name: str, args: Sequence[str]) -> str:
     """Return the value that follows a flag the last time, which is the one that counts, or ""."""
     return next(iter(values_of(flag_name, args)), "")
@@ -186,12 +192,24 @@ def value_of(flag_name: str, args: Sequence[str]) -> str:
 
 def values_of(flag_name: str, args: Sequence[str]) -> tuple[str, ...]:
     """Return the words that follow a flag of several values, up to the next flag."""
-    names = [word.partition("=")[0].replace("_", "-") for word in args]
+    names = [split_flag(word)[0] for word in args]
     if flag_name not in names:
         return ()
     place = len(names) - 1 - names[::-1].index(flag_name)  # the last one counts
     after = takewhile(lambda word: not word.startswith("--"), args[place + 1 :])
-    return tuple(filter(None, [args[place].partition("=")[2], *after]))
+    return tuple(filter(None, [*split_flag(args[place])[1:], *after]))
+
+
+def without(args: Sequence[str], valued: Sequence[str], alone: Sequence[str] = ()) -> list[str]:
+    """Return words without some flags and their values, and without some that stand ``alone``."""
+    left, skip = list[str](), False
+    gone = {*valued, *alone, *(flag.replace("--", "--no-", 1) for flag in alone)}
+    for word in args:
+        name, *value = split_flag(word)
+        if not skip and name not in gone:
+            left.append(word)
+        skip = not skip and name in valued and not value
+    return left
 
 
 def flags_of(kind: Any, flag: Name = flag_of, group: str = "") -> list[str]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from colobus.cli.flags import RunPath, check_run, parse, print_json
+from colobus.cli.flags import RunPath, check_run, parse, print_json, value_of, without
 from colobus.cli.interrupts import Interrupts
 from colobus.core.errors import ColobusError
 from colobus.core.fields import POSITIVE, OnlyWith, Range, with_error
@@ -62,11 +62,7 @@ def main(args: Sequence[str]) -> int:
     torch.set_num_threads(1)
     with Interrupts() as interrupts:
         interrupts.gentle = True
-
-        def is_over() -> bool:
-            return bool(interrupts.signal) or parent not in (None, os.getppid())
-
-        _follow(flags, is_over)
+        _follow(flags, lambda: bool(interrupts.signal) or parent not in (None, os.getppid()))
     return interrupts.exit_code if interrupts.signal else 0
 
 
@@ -76,14 +72,12 @@ def split_parent(args: Sequence[str]) -> tuple[list[str], int | None]:
     The flag is for `colobus.training.sidecars` alone and in no help: the command ends when its
     parent is no longer that process.
     """
-    words = list(args)
-    if "--parent" not in words:
-        return words, None
-    place = words.index("--parent")
-    number = words[place + 1 : place + 2]
-    if not number or not number[0].isdecimal():
-        raise ColobusError(f"--parent {' '.join(number)}: must be a process's number; leave it out")
-    return words[:place] + words[place + 2 :], int(number[0])
+    if "--parent" not in args:
+        return [*args], None
+    number = value_of("--parent", args)
+    if not number.isdecimal():
+        raise ColobusError(f"--parent {number}: must be a process's number; leave it out")
+    return without(args, ["--parent"]), int(number)
 
 
 def _follow(flags: Follow, is_over: Callable[[], bool]) -> None:

@@ -20,11 +20,10 @@ import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from shlex import quote
 
 from colobus import __version__
 from colobus.cli.interrupts import Interrupted, Interrupts
-from colobus.core.errors import ColobusError, nearest, printable, program
+from colobus.core.errors import ColobusError, nearest, printable, program, quoted
 from colobus.experiment.aliases import algorithm_hint, command_hint
 
 TYPE_CHECKING = False  # `typing` takes a third of the time of ``colobus --help`` to import
@@ -130,7 +129,7 @@ def main() -> NoReturn:
 
 def _dispatch(args: Sequence[str]) -> int:
     first = args[0] if args else "--help"
-    if first == "help" and args[1:2] and args[1] in COMMANDS:
+    if first == "help" and args[1:]:
         first, args = args[1], [args[1], "--help"]
     if first in HELPS:
         sys.stdout.write(HELP)
@@ -140,9 +139,9 @@ def _dispatch(args: Sequence[str]) -> int:
         return 0
     if first not in COMMANDS:
         raise ColobusError(f"unknown command {first!r}: {_meant(first)}")
-    parts = [part for word in args for part in word.split("=", word.startswith("--"))]
-    for given, word in pairwise(parts):
-        before = given.replace("_", "-") if given.startswith("--") else given
+    from colobus.cli.flags import split_flag  # not for what is answered at once
+
+    for before, word in pairwise(part for word in args for part in split_flag(word)):
         if not word and (before in NAMING or not before.startswith("-")):
             what = before if before in NAMING else "''"
             raise ColobusError(f"{what} is empty; give it a value, or leave it out")
@@ -178,7 +177,7 @@ def _meant(word: str) -> str:
     from colobus.runs.folder import is_run
 
     if is_run(Path(word)):
-        return f"to evaluate this run: {program()} eval {quote(word)}"
+        return f"to evaluate this run: {program()} eval {quoted(word)}"
     try:
         preset(word)
     except ColobusError:

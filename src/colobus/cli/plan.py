@@ -20,9 +20,8 @@ import torch
 
 from colobus.cli.display import Printer, on_terminal
 from colobus.cli.experiment_flags import ExperimentFlags, resolve
-from colobus.cli.flags import print_json, value_of
+from colobus.cli.flags import print_json, value_of, without
 from colobus.cli.show import imagined_start
-from colobus.cli.slurm import without
 from colobus.cli.throughput import Progress, measured
 from colobus.core.errors import ColobusError, Stalled
 from colobus.core.fields import Range
@@ -105,7 +104,7 @@ def main(args: Sequence[str]) -> int:
     if cores and not (cores.isdecimal() and len(cores) < 5 and int(cores)):
         raise ColobusError(f"--cores {cores[:40]}: must be a whole number from 1 to 9999")
     quorum = "" if workers else value_of("--quorum", args)  # of workers that are not told yet
-    words = without(args, ["cores"] * bool(cores) + ["quorum"] * bool(quorum))
+    words = without(args, ["--cores"] * bool(cores) + ["--quorum"] * bool(quorum))
     wanted = resolve(Plan, "plan", words)
     shape, nodes = wanted.experiment.shape, wanted.flags.nodes
     told = shape.learners or any(vars(shape)[n] != vars(wanted.base.shape)[n] for n in CHOSEN)

@@ -15,11 +15,11 @@ from typing import Annotated
 
 from colobus.cli.display import Printer
 from colobus.cli.experiment_flags import Wanted, cluster_of, resolve, resolve_again
-from colobus.cli.flags import flag_of
+from colobus.cli.flags import flag_of, split_flag, without
 from colobus.cli.show import imagined_start
 from colobus.cli.train import Train, called
 from colobus.core import trust
-from colobus.core.errors import ColobusError
+from colobus.core.errors import ColobusError, quoted
 from colobus.core.fields import Range
 from colobus.runs.config import read_config
 from colobus.runs.folder import LOGS, check_new, free_folder, is_only_begun, is_run, job_of, slug
@@ -38,8 +38,9 @@ TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
 LEAST_MINUTES = 5
 """Of a job: a start takes one or two, and two before its end it is told to save."""
 
-OWN = ("nodes", "time", "partition", "account", "gpus_per_node", "file", "submit")
-"""Fields of `Slurm` that are not the training's."""
+OWN = ["--nodes", "--time", "--partition", "--account", "--gpus-per-node", "--file"]
+OWN += ["--out", "--name"]
+"""Flags with values that the training in the job is not given."""
 
 ADDRESS = re.compile(r"[\d.]+|.*:.*")  # of a host; Slurm knows none
 
@@ -105,7 +106,7 @@ def main(args: Sequence[str]) -> int:
             (run / LOGS).mkdir(parents=True)
     printer = Printer(goes_on=False)
     if not flags.submit:
-        printer.line(f"{file} is written; hand it in: sbatch {shlex.quote(str(file))}")
+        printer.line(f"{file} is written; hand it in: sbatch {quoted(str(file))}")
         return 0
     number = submit(file)
     printer.line(
@@ -127,31 +128,14 @@ def job(flags: Slurm, run: Path, file: Path, args: Sequence[str]) -> str:
         "nodes": str(flags.nodes),
         "time": TIMES.get(flags.time, flags.time),
         "more": "\n".join(f"#SBATCH --{name}={value}" for name, value in more.items() if value),
-        "command": shlex.join(["colobus", "slurm", *args]).replace("\n", " "),
-        "file": shlex.quote(str(file)).replace("\n", " "),  # in a comment, as the command is
+        "command": quoted("colobus", "slurm", *args),
+        "file": quoted(str(file)),  # in a comment, as the command is
         "run": shlex.quote(str(run)),
-        "words": shlex.join(without(args, [*OWN, "out", "name", "resume_or_start"])),
+        "words": shlex.join(without(args, OWN, ["--submit", "--resume-or-start"])),
     }
     text = files("colobus.cli").joinpath("slurm.sh").read_text(encoding="utf-8")
     text = text if values["more"] else text.replace("@more@\n", "")
     return re.sub(r"@(\w+)@", lambda found: values[found[1]], text)
-
-
-def without(args: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return words without some flags of `Slurm`, by their fields, and without their values."""
-    left, skip = list[str](), False
-    gone = {flag_of(name) for name in names}
-    alone = {flag_of(name) for name in names if isinstance(getattr(Slurm, name, None), bool)}
-    gone |= {flag.replace("--", "--no-", 1) for flag in alone}
-    for word in args:
-        name, has_value, _ = word.replace("_", "-").partition("=")
-        if skip:
-            skip = False
-        elif name not in gone:
-            left.append(word)
-        else:
-            skip = not has_value and name in gone - alone and not name.startswith("--no-")
-    return left
 
 
 def run_of_job(file: Path) -> Path | None:
@@ -208,7 +192,7 @@ def cpus_of_nodes(partition: str) -> tuple[int, int]:
         return 10**6, 10**6
     where = [f"--partition={partition}"] if partition else []
     asked = ["sinfo", "--noheader", "--Node", "--format=%P %c", *where]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    told = subprocess.run(asked, capture_output=True, errors="replace", check=False)
     nodes = [line.split() for line in told.stdout.splitlines()]
     usual = [node for node in nodes if partition or node[0].endswith("*")]  # the default partition
     found = [int(cpus) for _, cpus in usual or nodes] or [10**6]
@@ -229,24 +213,22 @@ def submit(file: Path) -> str:
     Raises:
         ColobusError: if there is no Slurm here, or it refuses the job.
     """
-    if shutil.which("sbatch") is None:
-        raise ColobusError(
-            f"--submit: there is no Slurm here (no sbatch on the PATH); {file} is written: hand it "
-            f"in where there is one: sbatch {shlex.quote(str(file))}"
-        )
-    told = subprocess.run(
-        ["sbatch", "--parsable", str(file)], capture_output=True, text=True, check=False
-    )
-    if told.returncode:
-        said = " ".join(told.stderr.replace("sbatch: error: ", "").split())
-        raise ColobusError(f"--submit: Slurm refuses {file}: {said}")
-    return told.stdout.strip().partition(";")[0]
+    said, then = "there is no Slurm here (no sbatch on the PATH)", "hand it in where there is one"
+    if shutil.which("sbatch"):
+        asked = ["sbatch", "--parsable", str(file)]
+        told = subprocess.run(asked, capture_output=True, errors="replace", check=False)
+        if not told.returncode:
+            return told.stdout.strip().partition(";")[0]
+        why = " ".join(told.stderr.replace("sbatch: error: ", "").split())
+        said, then = f"Slurm refuses the job: {why}", "change it and hand it in"
+    again = f"sbatch {quoted(str(file))}"
+    raise ColobusError(f"--submit: {said}; {file} is written: delete it, or {then}: {again}")
 
 
 def _check(wanted: Wanted, args: Sequence[str]) -> None:
     """Raise ColobusError for what a job cannot have."""
     flags: Slurm = wanted.flags
-    given = {word.replace("_", "-").partition("=")[0] for word in args}
+    given = {split_flag(word)[0] for word in args}
     for name, what in REFUSED.items():
         if flag_of(name) in given and not (flags.out and name == "resume_or_start"):
             raise ColobusError(f"{flag_of(name)}: {what}")

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from types import ModuleType
 from typing import Annotated, Any
 
 from colobus.cli.evaluate import AgentFlags, check_source
 from colobus.cli.flags import RunPath, RunPaths, parse
-from colobus.core.errors import not_installed, program
+from colobus.core.errors import not_installed, program, quoted
 from colobus.core.fields import OnlyWith, Range
 from colobus.runtime.system import lower_priority
 
@@ -124,7 +123,7 @@ def play(args: Sequence[str]) -> int:
     finally:
         game.close()
         if flags.keep and (kept := game.kept):  # Ctrl-C, the only end there is, goes on as an error
-            again = f"play from them: {program()} eval RUN --starts {quote(str(flags.keep))}"
+            again = f"play from them: {program()} eval RUN --starts {quoted(str(flags.keep))}"
             some = f"{kept.count} start states; {again}" if kept.count else "no start states"
             sys.stdout.write(f"{flags.keep}: {some}\n")
     return 0

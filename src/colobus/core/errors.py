@@ -99,6 +99,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
+def quoted(*words: str) -> str:
+    """Return words as a shell takes them; octal is what cannot be printed: ``$'caf\\351'``."""
+
+    def octal(word: str) -> str:
+        chars = os.fsencode(word).decode("latin-1")
+        plain = {c for c in chars if c.isascii() and c.isprintable()} - {*"'\\"}
+        return "".join(c if c in plain else f"\\{ord(c):03o}" for c in chars)
+
+    return " ".join(shlex.quote(w) if w.isprintable() else f"$'{octal(w)}'" for w in words)
+
+
 def program() -> str:
     """Return how a command begins that the reader of a message can copy.
 
@@ -116,4 +127,4 @@ def program() -> str:
     if found and Path(found).samefile(own):
         return NAME
     path = own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own
-    return shlex.quote(str(path) if path.parent.name else os.path.join(".", path))
+    return quoted(str(path) if path.parent.name else os.path.join(".", path))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from colobus.core.errors import CannotWrite, ColobusError, nearest
+from colobus.core.errors import CannotWrite, ColobusError, nearest, quoted
 from colobus.core.files import LOCK, is_temporary, locked, read_object, remove_temporary
 
 CONFIG = "config.json"
@@ -165,7 +164,7 @@ def check_empty(folder: Path) -> None:
     if any(path.name not in BESIDE for path in folder.iterdir()):
         again = ""
         if any(folder.glob(f"{CHECKPOINTS}/*.json")):
-            again = f", or go on with --resume {shlex.quote(str(folder))}"
+            again = f", or go on with --resume {quoted(str(folder))}"
         elif (folder / CONFIG).exists() and is_only_begun(folder):
             again = ", or begin that run anew with --resume-or-start"
         raise ColobusError(f"--out {folder}: the folder is not empty; name a new one{again}")
@@ -249,7 +248,7 @@ def cannot_write(folder: Path, error: OSError) -> CannotWrite:
         if not any(folder.glob(f"{CHECKPOINTS}/*.json")):
             how = "there is no checkpoint: make room and begin it anew with --resume-or-start --out"
     why = error.strerror or error
-    return CannotWrite(f"cannot write to {folder}: {why}; {how} {shlex.quote(str(folder))}")
+    return CannotWrite(f"cannot write to {folder}: {why}; {how} {quoted(str(folder))}")
 
 
 def place_of(run: Path) -> Path:

@@ -15,12 +15,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import numpy as np
 
-from colobus.core.errors import ColobusError, nearest, program
+from colobus.core.errors import ColobusError, nearest, program, quoted
 from colobus.core.timing import passing
 from colobus.core.types import Doubles
 from colobus.experiment.presets import PRESETS
@@ -205,7 +204,7 @@ def read_costs(file: str, experiment: Experiment, name: str) -> Costs:
     Raises:
         ColobusError: if there is no such file, or of another run; names the command.
     """
-    measure = f"measure it: {program()} bench {name} --costs {quote(file or 'costs.json')}"
+    measure = f"measure it: {program()} bench {name} --costs {quoted(file or 'costs.json')}"
     if "=" in file and not file.endswith(".json"):
         return said_costs(file)
     if not file:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import math
 import os
-import shlex
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +28,7 @@ from colobus.core.checkpoint import (
     list_checkpoints,
     newest_checkpoint,
 )
-from colobus.core.errors import CannotWrite, ColobusError, Lost
+from colobus.core.errors import CannotWrite, ColobusError, Lost, quoted
 from colobus.core.files import LONGEST, open_regular, parse_lines
 from colobus.core.timing import sleep
 from colobus.core.types import AlgorithmState, Origin, Params, State, Version
@@ -377,7 +376,7 @@ def newest_of(folder: Path, check: Check | None) -> tuple[Path, Checkpoint, list
     if not list_checkpoints(folder / CHECKPOINTS):
         raise ColobusError(
             f"{folder} ended before its first checkpoint, so it cannot be resumed: begin it anew "
-            f"with the command that began it and --resume-or-start --out {shlex.quote(str(folder))}"
+            f"with the command that began it and --resume-or-start --out {quoted(str(folder))}"
         )
     path, checkpoint, passed_over = newest_checkpoint(folder / CHECKPOINTS, check)
     checkpoint.counters["evaluated"] = best_evaluated(folder, checkpoint.counters.get("evaluated"))

@@ -16,11 +16,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from colobus.core.checkpoint import by_age, is_there, list_checkpoints, read_about
-from colobus.core.errors import Closed, ColobusError, Lost, program
+from colobus.core.errors import Closed, ColobusError, Lost, program, quoted
 from colobus.core.files import parse_lines, write_whole
 from colobus.experiment.settings import Sidecars
 from colobus.runs.folder import CHECKPOINTS, CONFIG, EVALUATIONS, VIDEOS, film_file
@@ -98,12 +97,12 @@ class SidecarProcesses:
         if not list_checkpoints(self.run / CHECKPOINTS):
             return []
         if self.wanted.every and self._ended:
-            again = f"{program()} follow {quote(str(self.run))} --once --every"
+            again = f"{program()} follow {quoted(str(self.run))} --once --every"
             only = "" if len(self._ended) > 1 else f" {ONLY[self._ended[0].name]}"
             return [f"checkpoints that were not evaluated or filmed yet are by: {again}{only}"]
         return [
             f"the {child.name} has nothing to show: it was not done with a checkpoint before the "
-            f"end of the run; for the last one: {program()} follow {quote(str(self.run))} --once "
+            f"end of the run; for the last one: {program()} follow {quoted(str(self.run))} --once "
             f"{ONLY[child.name]}"
             for child in self._ended
             if not (child.results or child.told)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 from colobus.core.checkpoint import Check, list_checkpoints
-from colobus.core.errors import program
+from colobus.core.errors import program, quoted
 from colobus.core.timing import clock
 from colobus.experiment.settings import Experiment
 from colobus.experiment.shape import MOST
@@ -152,7 +151,7 @@ def how_to_go_on(args: Sequence[str], resumed: bool, folder: Path, launch: Seque
         launch: flags that say where the roles of a new run are.
     """
     words = args if resumed else ["--resume", str(folder), *launch]
-    return f"{program()} train {shlex.join(words)}"
+    return f"{program()} train {quoted(*words)}"
 
 
 def how_it_stopped(folder: Path, again: str, steps: int, why: str, saved: bool = True) -> str:
@@ -171,12 +170,12 @@ def where_everything_is(folder: Path, steps: int, launch: Sequence[str] = ()) ->
 
     ``steps`` are those that were learned, ``launch`` flags that say where the run's roles are.
     """
-    colobus, on = program(), shlex.join(["--steps", str(2 * steps), *launch])
+    colobus, on = program(), quoted("--steps", str(2 * steps), *launch)
     rows = [("everything is in", str(folder))]
     rows += [
         (what, str(folder / file)) for what, file in PICTURES.items() if (folder / file).is_file()
     ]
-    run = shlex.quote(str(folder))
+    run = quoted(str(folder))
     rows += [
         ("watch it again", f"{colobus} record {run}"),
         ("evaluate it", f"{colobus} eval {run}"),
