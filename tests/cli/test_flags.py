@@ -102,6 +102,7 @@ def test_help_and_version_are_words_too(here: Path) -> None:
     said = {words: printed(*words.split()) for words in asked}
     assert said["--version"] == said["-V"] == said["version"] == f"colobus {colobus.__version__}\n"
     assert said["--help"] == said["help"] != said["help games"] == said["games --help"]
+    assert "unknown command 'gmes': nearest known: games" in refused("help", "gmes")
     make_run(here / "run-1")
     assert "to evaluate this run: " in refused("run-1")
 
@@ -236,6 +237,8 @@ WITHOUT_EFFECT = {
     "gorila-catch --munchausen 0.9",
     "with --returns q_lambda, and --munchausen or --munchausen-end above 0": "dqn-pong "
     "--temperature 0.1; breakout --returns n_step --temperature 0.1",
+    "where it differs from --munchausen 0": "dqn-pong --munchausen-end 0",
+    "where it differs from --gamma 0.9": "dqn-pong --gamma 0.9 --gamma-end 0.9",
     "with --munchausen above 0": "pqn-pong --temperature 0.1",
     "with --explore ladder": "dqn-pong --ladder-base 0.5",
     "with --explore schedule": "apex-pong --epsilon-end 0.5",
@@ -306,6 +309,7 @@ def test_costs_are_not_measured_on_another_cluster(monkeypatch: pytest.MonkeyPat
         "breakout --returns n_step --double",
         "dqn-pong --values histograms --atoms 20 --munchausen 0.9 --temperature 0.1 --lam-end 0.7",
         "dqn-pong --munchausen-end 0.9 --temperature 0.1",
+        "breakout --munchausen-end 0",
         "pqn-pong --values quantiles --atoms 8 --duelling --gamma-end 0.995 --longest-random 9",
         "dba3c-pong --asynchronous --max-staleness 5",
         "gorila-pong --workers 0 --learners 2 --actors 2 --replays 2",

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import tyro
@@ -219,15 +219,9 @@ def parse_onto(
     values: dict[str, Any] = {"seed": base.seed, "deterministic": base.deterministic}
     for name, group in (groups | {"stop": stop}).items():
         values[name] = dataclasses.replace(getattr(start, name), **vars(group))
-    return parse(
-        made,
-        command,
-        args,
-        dataclasses.replace(start, **values),
-        flag_in_group,
-        about,
-        lambda name: algorithms_with(name, base),
-    )
+    default = dataclasses.replace(start, **values)
+    who_has = partial(algorithms_with, experiment=base)
+    return parse(made, command, args, default, flag_in_group, about, who_has)
 
 
 @cache

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import is_dataclass, replace
 from functools import partial
-from typing import Any
 
 from colobus.algorithms.api import LEARNING_RATE
 from colobus.core.errors import ColobusError
@@ -155,14 +154,16 @@ def check(experiment: Experiment) -> None:
 def check_effect(experiment: Experiment, base: Experiment) -> None:
     """Raise ColobusError if a setting differs from ``base`` and has no effect in the experiment."""
     for group, name in _changed(experiment, base):
-        settings = getattr(experiment, group) if group else experiment
-        kind: Any = type(settings)
-        rules = [(only_with(hints_of(kind)[name]), settings)]
+        settings, before = (getattr(one, group, one) for one in (experiment, base))
+        rules = [(only_with(hints_of(type(settings))[name]), settings)]
         rules.append((ACROSS.get(f"{group}.{name}", ACROSS.get(group)), experiment))
         whats = [rule.what for rule, of in rules if rule and not rule.holds(of)]
+        start, value = name.removesuffix("_end"), getattr(settings, name)
+        was_constant = start != name and getattr(before, name, None) is None
+        if was_constant and value == getattr(settings, start, None):
+            whats.insert(0, f"where it differs from {given(flag(start, group), value)}")
         if whats:
-            what = given(flag(name, group), getattr(settings, name))
-            raise ColobusError(f"{what}: has an effect only {whats[-1]}")
+            raise ColobusError(f"{given(flag(name, group), value)}: has an effect only {whats[-1]}")
 
 
 def differing(experiment: Experiment, base: Experiment) -> list[str]:
