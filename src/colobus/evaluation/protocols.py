@@ -175,7 +175,6 @@ class Evaluation:
 
         Scores of the agents of one game, and of games from one start state, depend on each other:
         of G such groups with the sums D of score - mean it is sqrt(G / (G - 1) * sum of D²) / n.
-        Where all are equally large, that is the sample deviation of their means / sqrt(G).
         """
         mean, together = self.mean, agents(self.settings)
         groups: defaultdict[int, float] = defaultdict(float)
@@ -214,8 +213,9 @@ class Evaluation:
     @property
     def human_normalised(self) -> float | None:
         """Human-normalised mean in per cent; None without games or without reference scores."""
-        share = normalised(self.mean, self.settings.game, self.protocol.starts)
-        return share if self.games else None
+        if not self.games:
+            return None
+        return normalised(self.mean, self.settings.game, self.protocol.starts)
 
     @property
     def min(self) -> float:

@@ -78,11 +78,10 @@ def published(game: str, column: str) -> float | None:
 @cache
 def scores() -> dict[str, dict[str, float]]:
     """Return all scores by game and column, without the blanks."""
-    table = {}
-    for row in rows_of("atari_scores.csv"):
-        game = row.pop("game")
-        table[game] = {column: float(cell) for column, cell in row.items() if cell}
-    return table
+    return {
+        row["game"]: {k: float(cell) for k, cell in row.items() if cell and k != "game"}
+        for row in rows_of("atari_scores.csv")
+    }
 
 
 def normalised(score: float, game: str, human_starts: bool = False) -> float | None:

@@ -191,8 +191,7 @@ def append(suite: Suite, entry: LedgerLine) -> None:
 
 def entry_of(suite: Suite, seed: int, evaluation: Evaluation) -> LedgerLine:
     """Return the ledger's line for an evaluated run."""
-    game = evaluation.settings.game
-    error = evaluation.standard_error
+    game, error = evaluation.settings.game, evaluation.standard_error
     folder = suite.run(game, seed)
     return LedgerLine(
         game=game,

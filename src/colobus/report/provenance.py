@@ -60,7 +60,7 @@ def protocol_line(result: RunScore) -> str:
     share = about.get("epsilon")  # of random actions; None for another policy
     parts = [
         f"{result.protocol}: {result.evaluation.played}",
-        f"actions {result.evaluation.policy}" + f" {share}" * isinstance(share, float),
+        f"actions {result.evaluation.policy}" + (f" {share}" if share is not None else ""),
         f"starts {starts}" if (starts := starts_of(result.evaluation)) else "",
         *is_atari(games.game)
         * [  # other games have no emulator
@@ -84,8 +84,7 @@ def differences_in_play(results: Sequence[RunScore]) -> list[str]:
         if len({getattr(one, name) for one in settings}) > 1
     ]
     evaluations = [one.evaluation for one in results if one.evaluation]
-    policies = sorted({one.policy for one in evaluations})
-    if len(policies) > 1:
+    if len(policies := sorted({one.policy for one in evaluations})) > 1:
         found.append(f"{' or '.join(policies)} actions")
     if len({starts_of(one) for one in evaluations}) > 1:
         found.append("start states of several files")

@@ -206,7 +206,5 @@ def _best(every: list[Scores]) -> Path | None:
 
 def _pair(every: list[Scores], one: Path, other: Path) -> tuple[Measured, Measured] | None:
     """Return two scores that can be compared; None if there are none."""
-    for scores in every:
-        if one in scores and other in scores:
-            return scores[one], scores[other]
-    return None
+    found = ((scores[one], scores[other]) for scores in every if one in scores and other in scores)
+    return next(found, None)

@@ -215,8 +215,7 @@ class RunFolder:
     def learning(self) -> bool:
         """Whether the metrics were written of late, and the run's lock is still there.
 
-        A line may take longer than most, as where ten versions have one. Seconds of a run whose
-        time is simulated say nothing about that.
+        Lines may be rare, as where ten versions have one; simulated seconds do not say how rare.
         """
         late = max(LEARNING_SECONDS, 0.0 if "time" in self.about else 2 * self.curve.pause)
         return self.age is not None and self.age < late and (self.path / LOCK).exists()

@@ -73,7 +73,7 @@ class SidecarProcesses:
                         self._children.append(_Away(name, *given))
                         continue
                     run = str(self.run.absolute())  # its name may begin with a dash
-                    words += [*["--every"] * self.wanted.every, "--parent", str(os.getpid())]
+                    words += ["--every"] * self.wanted.every + ["--parent", str(os.getpid())]
                     self._children.append(_Child(name, [run, *words], log, self.heard))
         except BaseException:
             self.__exit__()

@@ -61,7 +61,6 @@ def model_card(
 
     game, net = config.experiment.games.game, config.experiment.network
     algorithm = algorithm_name(config.experiment)
-    named = (game, net.own_torso, net.own_heads, algorithm)
     versions = [n for n in ("colobus", "torch", "ale-py", "python") if n in config.about]
     card = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     card.filters["plain"] = lambda value: plain(str(value))
@@ -80,7 +79,7 @@ def model_card(
         evaluation=evaluation,
         digits=digits_of(evaluation.standard_error) if evaluation else 0,
         film=film,
-        own=any(map(is_function, named)),
+        own=any(map(is_function, (game, net.own_torso, net.own_heads, algorithm))),
         settings=_settings(config),
         seed=config.experiment.seed,
     )

@@ -147,7 +147,8 @@ class Ray:
             if not self._is_there():
                 time.sleep(min(left, LISTEN_SECONDS))
                 continue
-            for process in (every := self.processes.all):
+            every = self.processes.all
+            for process in every:
                 process.ask_heartbeat()
             waiting = {ref: one for one in every for ref in (one.beginning, one.heartbeat) if ref}
             for reference in self._listen(list(waiting), min(left, LISTEN_SECONDS)):
@@ -181,8 +182,11 @@ class Ray:
     def close(self) -> None:
         """End all processes."""
         there = self.alive.look(at_once=True)
-        for process in self.processes.all:  # only Ray can kill them, but they can end themselves
-            process.kill() if there else process.ask_to_die()
+        for process in self.processes.all:
+            if there:
+                process.kill()
+            else:  # only Ray can kill them, but they can end themselves
+                process.ask_to_die()
 
     def tell_of(self, event: str, process: RemoteProcess, **more: Any) -> None:
         """Tell of something that happens to a process, with where it is."""
