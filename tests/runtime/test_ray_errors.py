@@ -211,7 +211,7 @@ def test_another_ray_is_told_with_both_versions(ray: Any, monkeypatch: pytest.Mo
     assert str(caught.value) == f"Ray at this machine: {' '.join(said.split())}"
     assert caught.value.exit_code == 2
     monkeypatch.setattr(ray, "init", Mock(side_effect=ConnectionError("too late")))
-    with pytest.raises(ClusterLost, match=": too late$"), session.connected(Cluster()):
+    with pytest.raises(ClusterLost, match=r": too late$"), session.connected(Cluster()):
         pass
 
 

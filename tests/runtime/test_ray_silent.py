@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock, Mock, PropertyMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
@@ -24,8 +24,7 @@ from colobus.roles.tracker import Status
 from colobus.runtime.devices import CPU, ON_CPU, Placement
 from colobus.runtime.graph import RoleGraph
 from colobus.runtime.groups import Cluster, ProcessSpec, Room, group_processes
-from colobus.runtime.host import About, RoleHost
-from colobus.runtime.system import versions
+from colobus.runtime.host import RoleHost
 from colobus.training.on_ray import OnRay, graph_in_process
 from colobus.training.runtimes import Plan
 from colobus.training.start import begin
@@ -88,24 +87,6 @@ def test_one_that_begins_is_told_of_a_replaced_one(remote: Any) -> None:
     process = remote.RemoteProcess(LEARNER, MagicMock(), beginning="a reference")
     process.redial(3, remote.RemoteProcess(SERVER, "new"))
     process.handle.redial.remote.assert_called_once_with(3, {"server-0": "new"})
-
-
-def test_one_that_is_back_on_a_host_that_place_does_not_name_says_so(
-    ray: Any, remote: Any, now: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from colobus.runtime.ray import runtime
-    from colobus.runtime.ray.placement import Incarnation
-
-    process = remote.RemoteProcess(SERVER, beginning="it", told=now[0], lost=now[0], new=True)
-    processes = Mock(all=[process], placement=Mock(named={"server-0": ["h1"]}))
-    begins = PropertyMock(side_effect=lambda: [process] if process.beginning else [])
-    monkeypatch.setattr(Mock, "beginning", begins, raising=False)
-    monkeypatch.setattr(runtime, "Processes", lambda *_: processes)
-    monkeypatch.setattr(runtime, "answer_of", lambda *_: About("host", 71, versions(), "h2"))
-    monkeypatch.setattr(ray, "wait", lambda wanted, timeout: (wanted, []))
-    first, lines = Incarnation(0, RoleGraph), list[str]()
-    runtime.Ray(first, lambda _: first, Cluster(), 60.0, lines.append, print).start()
-    assert lines[0].endswith("last heard; the hosts of its --place are silent or gone")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""What a system says of memory and cores; what needs calls that others lack is left out there."""
+"""What a system says of memory and cores, and who goes first.
+
+What needs calls that others lack is left out there. Priorities are of threads, as the kernel has
+them.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,18 @@ import os
 import platform
 import resource
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from colobus.core.timing import Clock
+from colobus.roles.actor import Actor
+from colobus.roles.learner import Learner
 from colobus.runs.curves import read_metrics
 from colobus.runtime.system import (
+    ACTORS,
     available_memory,
     describe_machine,
     lower_priority,
@@ -21,6 +31,9 @@ from colobus.runtime.system import (
     system_value,
     usable_cores,
 )
+from colobus.runtime.threads import Threads
+from colobus.training.start import open_games
+from conftest import short_pong
 from helpers.launching import finish, python, start
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "colobus"
@@ -276,3 +289,65 @@ def test_what_a_thread_frees_is_kept_for_its_next_use() -> None:
     pages = 4 * 30 * (3 << 20) // resource.getpagesize()
     assert faults["given back"] > pages / 4  # else there is no need of it
     assert faults["kept"] < pages / 50
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have no own priority")
+
+
+def niceness(thread: int = 0) -> int:
+    """Return that of a thread (0: this one), from the kernel's own file."""
+    stat = Path(f"/proc/self/task/{thread or threading.get_native_id()}/stat")
+    return int(stat.read_text(encoding="ascii").rsplit(")", 1)[1].split()[16])
+
+
+def threads() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/task")}
+
+
+def as_nice_as_actors(before: int) -> int:
+    """Return the niceness of actors; that of the tests themselves may be high already."""
+    return min(before + ACTORS, 19)
+
+
+class Looking:
+    def __init__(self, name: str) -> None:
+        self.name, self.clock, self.finished = name, Clock(), False
+
+    def step(self) -> None:
+        self.seen, self.finished = niceness(), True
+
+
+class Nice(Looking):
+    niceness = Actor.niceness
+
+
+@on_linux
+def test_actors_let_learners_go_first_and_nobody_else_is_nice() -> None:
+    assert Actor.niceness == ACTORS > 0
+    assert not hasattr(Learner, "niceness")
+    before = niceness()
+    actor, learner = Nice("actor-0"), Looking("learner-0")
+    place = Threads({role.name: role for role in (actor, learner)})
+    place.start()
+    while not (actor.finished and learner.finished):
+        place.wait(0.01)
+    assert not place.stop()
+    assert (actor.seen, learner.seen) == (as_nice_as_actors(before), before)
+    assert niceness() == before
+
+
+@pytest.mark.slow
+@on_linux
+def test_the_emulators_threads_are_nicer_and_the_caller_is_not() -> None:
+    before, known = niceness(), threads()
+    games = open_games(short_pong(1))
+    for one in games:
+        one.reset()
+    emulators = []
+    for thread in threads() - known:
+        # the thread that opened them may just be going
+        with suppress(FileNotFoundError, ProcessLookupError):
+            emulators.append(niceness(thread))
+    assert len(emulators) >= len(games) > 0
+    assert set(emulators) == {as_nice_as_actors(before)}
+    assert niceness() == before

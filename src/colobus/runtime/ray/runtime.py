@@ -199,7 +199,7 @@ class Ray:
     def _take_begun(self, process: RemoteProcess, reference: Any) -> None:
         """Take the answer of a process that has built its roles."""
         try:
-            process.about = about = answer_of(reference, process.spec.name)
+            process.about = answer_of(reference, process.spec.name)
             check_versions(process)
         except Lost as error:
             self._lose(process, str(error))
@@ -211,9 +211,7 @@ class Ray:
         process.beginning, process.heard = None, time.monotonic()
         if process.lost and process.new:
             after = process.heard - process.lost
-            named = self.processes.placement.named.get(process.spec.name, [about.node])
-            away = "" if about.node in named else "; the hosts of its --place are silent or gone"
-            self.log(f"{process} is back, {after:.1f} s after it was last heard{away}")
+            self.log(f"{process} is back, {after:.1f} s after it was last heard")
             self.tell_of("back", process, after=round(after, 3))
             for other in self.processes.all:
                 other.redial(self.processes.incarnation, process)
