@@ -141,7 +141,7 @@ def _dispatch(args: Sequence[str]) -> int:
         raise ColobusError(f"unknown command {first!r}: {_meant(first)}")
     from colobus.cli.flags import split_flag  # not for what is answered at once
 
-    for before, word in pairwise(part for word in args for part in split_flag(word)):
+    for before, word in pairwise(part for one in args for part in split_flag(one)):
         if not word and (before in NAMING or not before.startswith("-")):
             what = before if before in NAMING else "''"
             raise ColobusError(f"{what} is empty; give it a value, or leave it out")
