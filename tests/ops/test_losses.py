@@ -1,6 +1,7 @@
 """What the losses are made of, and values as distributions, against the papers' formulas.
 
-The losses themselves are compared with the papers in `algorithms`. At the end returns and advantages, against slow transcriptions of sums and products.
+The losses themselves are compared with the papers in `algorithms`. At the end returns and
+advantages, against slow transcriptions of sums and products.
 """
 
 from __future__ import annotations

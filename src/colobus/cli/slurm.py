@@ -38,16 +38,8 @@ TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
 LEAST_MINUTES = 5
 """Of a job: a start takes one or two, and two before its end it is told to save."""
 
-OWN = [
-    "--nodes",
-    "--time",
-    "--partition",
-    "--account",
-    "--gpus-per-node",
-    "--file",
-    "--out",
-    "--name",
-]
+OWN = ["--nodes", "--time", "--partition", "--account", "--gpus-per-node", "--file"]
+OWN += ["--out", "--name"]
 """Flags with values that the training in the job is not given."""
 
 ADDRESS = re.compile(r"[\d.]+|.*:.*")  # of a host; Slurm knows none
