@@ -42,12 +42,12 @@ PICTURE = ROOT / "docs" / "pictures" / "servers.png"
 def measure(seed: int, servers: int, link: str, flags: argparse.Namespace) -> dict[str, Any]:
     """Make the hosts, train on them, and return the line."""
     sys.path.append(str(ROOT / "tests"))
-    from helpers.hosts import Hosts, ray_cluster
+    from helpers.hosts import hosting, ray_cluster
 
     names = [f"h{number}" for number in range(1, 2 + servers + WORKER_HOSTS)]
     of_servers, of_workers = names[1 : 1 + servers], names[1 + servers :]  # h1 is Ray's head
     place = f"servers={','.join(of_servers)} workers={','.join(of_workers)}"
-    with tempfile.TemporaryDirectory() as folder, Hosts(len(names)) as hosts:
+    with tempfile.TemporaryDirectory() as folder, hosting(len(names)) as hosts:
         run = Path(folder) / "run"
         with ray_cluster(hosts, cpus=WORKERS // WORKER_HOSTS) as cluster:
             for host in hosts:

@@ -176,10 +176,9 @@ def on_virtual(costs: Path) -> Callable[[Experiment, int, Path], None]:
 def slow_hosts() -> tuple[Any, Any]:
     """Return what makes hosts, and a Ray of them."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from helpers.hosts import Hosts as SlowHosts
-    from helpers.hosts import ray_cluster
+    from helpers.hosts import hosting, ray_cluster
 
-    return SlowHosts, ray_cluster
+    return hosting, ray_cluster
 
 
 def on_slow_hosts(crowd: int, experiment: Experiment, nodes: int, folder: Path) -> None:

@@ -157,7 +157,7 @@ def test_each_start_is_played_once_and_only_later_rewards_count(
     got = evaluate(agent, "human", starts=seaquest)
     settings = short.settings(SEAQUEST)
     assert (settings.sticky, settings.noop_max, settings.max_frames) == (0, 0, 1400)
-    wanted = []
+    wanted: list[Any] = []
     for state, actions in zip(seaquest.states, seaquest.actions, strict=True):
         emulator = AleGame(settings, 99)
         stack = emulator.replay(state, actions)[-agent.stack :]

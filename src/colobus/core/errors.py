@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -103,9 +104,7 @@ def quoted(*words: str) -> str:
     """Return words as a shell takes them; octal is what cannot be printed: ``$'caf\\351'``."""
 
     def octal(word: str) -> str:
-        chars = os.fsencode(word).decode("latin-1")
-        plain = {c for c in chars if c.isascii() and c.isprintable()} - {*"'\\"}
-        return "".join(c if c in plain else f"\\{ord(c):03o}" for c in chars)
+        return re.sub(rb"[^ -&(-\[\]-~]", lambda c: b"\\%03o" % c[0][0], os.fsencode(word)).decode()
 
     return " ".join(shlex.quote(w) if w.isprintable() else f"$'{octal(w)}'" for w in words)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import is_dataclass, replace
 from functools import partial
+from typing import Any
 
 from colobus.algorithms.api import LEARNING_RATE
 from colobus.core.errors import ColobusError
@@ -155,7 +156,8 @@ def check_effect(experiment: Experiment, base: Experiment) -> None:
     """Raise ColobusError if a setting differs from ``base`` and has no effect in the experiment."""
     for group, name in _changed(experiment, base):
         settings, before = (getattr(one, group, one) for one in (experiment, base))
-        rules = [(only_with(hints_of(type(settings))[name]), settings)]
+        kind: Any = type(settings)
+        rules = [(only_with(hints_of(kind)[name]), settings)]
         rules.append((ACROSS.get(f"{group}.{name}", ACROSS.get(group)), experiment))
         whats = [rule.what for rule, of in rules if rule and not rule.holds(of)]
         start, value = name.removesuffix("_end"), getattr(settings, name)
