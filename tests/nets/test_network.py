@@ -64,7 +64,7 @@ def test_statistics_are_mean_and_deviation_of_each_pixel() -> None:
     large = measure_input(np.array([[[1e30]], [[3e30]]], np.float32))  # squares are no float32
     assert (large.mean[0, 0], large.deviation[0, 0]) == pytest.approx((2e30, 1e30))
     counts = np.repeat(np.array([1_234_567, 1_234_569], np.float32), 4096).reshape(-1, 1, 2)
-    found = measure_input(counts)  # sums of so many are no float32
+    found = measure_input(counts, 0.0)  # sums of so many are no float32
     assert found.mean.tolist() == [[1_234_568.0] * 2]
     assert found.deviation == pytest.approx(1.0)
 
