@@ -6,7 +6,6 @@
 
 So many hosts have a server each behind a link, and two hosts have workers; all share this machine's
 cores. What is in a host, Ray too, counts for its share. Needs root (``tests/helpers/hosts.py``).
-Nodes against time to a score: ``benchmarks/scaling.py``.
 
 Each run is a line in ``results/hosts.jsonl``. Rates are of the time after ``SETTLED`` seconds:
 ``preset``, ``words``, ``seed``; ``workers``, ``servers``; ``link`` in words; ``seconds`` and

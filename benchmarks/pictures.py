@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks import scaling
 from benchmarks.cells import SIX
 from benchmarks.lib.cluster import DELAYS
 from benchmarks.lib.ledger import MEAN_300, Ledger, Line, Results, metrics_of
 from benchmarks.tables.games import BEFORE, TEN, of
 from benchmarks.tables.presets import ALGORITHMS, SEEDS
 from colobus.report.plots import public_curves
-
-PUBLISHED = (0.67, 0.89)
-"""Efficiency on 64 nodes in DBA3C's paper (Adamski et al. 2018): 21 minutes, against 15 hours on
-one node of 12 cores, or 10 hours on one of 24."""
 
 MODES = {"dba3c": "synchronous", "dba3c-async": "asynchronous"}
 """Of DBA3C: the first part of the names of their cells, and what they are."""
@@ -40,7 +32,6 @@ def draw_all() -> None:
         "breakout.png": draw_breakout,
         "dba3c-delay.png": draw_delays,
         "dba3c-pong.png": partial(draw_solved, MODES),
-        "nodes.png": draw_nodes,
         "six-games.png": draw_six,
     }
     for name, draw in drawings.items():
@@ -134,42 +125,6 @@ def draw_six(figure: Figure, results: Results) -> None:
             if points:
                 axes.plot(*zip(*points, strict=True), color="tab:grey", alpha=0.35, linewidth=0.8)
         finish(axes, "million frames", game)
-
-
-def draw_nodes(figure: Figure, _results: Results) -> None:
-    """Draw seconds to a score against nodes, simulated and measured, and what others reach."""
-    axes, ends = figure.subplots(), np.array([1, max(scaling.SIZES)])
-    for color, kind, label in (
-        (
-            "C2",
-            "tuning",
-            "simulated, calls take what they take on whole cores (seeds of the tuning)",
-        ),
-        ("C0", scaling.VIRTUAL, "simulated, with the costs of a slow host"),
-        ("C1", scaling.MEASURED, "measured on a real Ray of slow hosts"),
-    ):
-        of = dict[int, list[float]]()
-        for row in sorted(scaling.rows(kind), key=itemgetter("nodes")):
-            if row["lr"] == scaling.best_rate(row["nodes"]):
-                # a run that never reached it counts in the median, but has no dot
-                of.setdefault(row["nodes"], []).append(row["seconds"] or math.inf)
-        for nodes, seconds in of.items():
-            axes.plot([nodes] * len(seconds), seconds, ".", color=color)
-        middle = [median(seconds) for seconds in of.values()]
-        axes.plot(list(of), middle, color=color, label=label)
-        if kind == "tuning":
-            axes.plot(ends, middle[0] / ends, "--", color="grey", label="ideal")
-            low, high = ([middle[0], middle[0] / (ends[1] * share)] for share in PUBLISHED)
-            axes.fill_between(ends, low, high, color="grey", alpha=0.3, label="DBA3C's paper")
-    axes.set(xscale="log", yscale="log")
-    finish(axes, "nodes", f"seconds to a score of {scaling.SCORE:g}")
-    axes.set_xticks(scaling.SIZES, [str(size) for size in scaling.SIZES])
-    axes.set_title(
-        f"Catch in pictures, real learning in all. Lines: medians of seeds (dots). A host has "
-        f"{scaling.CPUS:g} CPUs, {scaling.LINK},\nso it is five times as slow as a core. "
-        f"At each size the learning rate is the best of {len(scaling.DRAWS)}.",
-        fontsize=8,
-    )
 
 
 def along(

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import scaling
 from benchmarks.lib.ledger import Ledger, Results
 from benchmarks.lib.table import Table, anchor, items, markdown, wrapped
 from benchmarks.tables import games, presets, speed
@@ -106,7 +105,6 @@ def pages() -> dict[Path, str]:
     blocks["headlines"] = headlines(tables, places)
     blocks["earlier"] = earlier(tables, places)
     blocks["readme"] = speed.readme()
-    blocks["scaling"] = scaling.page()
     blocks["readme-games"] = games.readme(results)
     texts[ROOT / "README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
 

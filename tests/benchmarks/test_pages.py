@@ -46,7 +46,7 @@ def test_the_committed_pages_are_what_the_command_writes() -> None:
     assert [str(path) for path, text in written.items() if path.read_text("utf-8") != text] == []
     marks = [name for text in written.values() for _, name, _ in render.BLOCK.findall(text)]
     assert sorted(marks) == sorted(
-        [*render.TABLES, "headlines", "earlier", "readme", "readme-games", "scaling"]
+        [*render.TABLES, "headlines", "earlier", "readme", "readme-games"]
     )
 
 
