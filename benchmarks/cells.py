@@ -110,6 +110,7 @@ def table() -> Iterator[Plan]:
     yield Plan("breakout-time", "breakout", (1,), timed.time_to_score, asked)
 
     yield from course("budget-games", SIX[::-1], (6,), 10)
+    yield from course("lambda-games", SIX[::-1], (7, 8), 10, flags=("--lam-end", "0.5"))
     yield from course("hour-games", SIX[::-1], (1,), 60, early=EARLY)
     yield from course("sticky-games", SIX[::-1], (1,), 10, protocol="sticky", flags=STICKY)
     yield from course("untuned-games", UNTUNED, (1,), 10)
