@@ -14,12 +14,16 @@ from matplotlib.figure import Figure
 from benchmarks.cells import SIX
 from benchmarks.lib.cluster import DELAYS
 from benchmarks.lib.ledger import MEAN_300, Ledger, Line, Results, metrics_of
+from benchmarks.peers.counting import MARKS
 from benchmarks.tables.games import BEFORE, TEN, of
 from benchmarks.tables.presets import ALGORITHMS, SEEDS
+from benchmarks.tables.speed import PLAYED, PLAYERS, played
 from colobus.report.plots import public_curves
 
 MODES = {"dba3c": "synchronous", "dba3c-async": "asynchronous"}
 """Of DBA3C: the first part of the names of their cells, and what they are."""
+
+MINUTES = [mark // 60 for mark in MARKS]
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 
@@ -29,6 +33,7 @@ def draw_all() -> None:
     results = Results(Ledger().lines())
     drawings: dict[str, Callable[[Figure, Results], None]] = {
         "algorithms.png": partial(draw_solved, ALGORITHMS),
+        "beside.png": draw_beside,
         "breakout.png": draw_breakout,
         "dba3c-delay.png": draw_delays,
         "dba3c-pong.png": partial(draw_solved, MODES),
@@ -125,6 +130,22 @@ def draw_six(figure: Figure, results: Results) -> None:
             if points:
                 axes.plot(*zip(*points, strict=True), color="tab:grey", alpha=0.35, linewidth=0.8)
         finish(axes, "million frames", game)
+
+
+def draw_beside(figure: Figure, results: Results) -> None:
+    """Draw what networks of ours and of others score against their minutes, a line a run."""
+    for axes, game in zip(figure.subplots(1, len(PLAYED)), PLAYED, strict=True):
+        for place, (system, runs) in enumerate(played(results, game).items()):
+            for number, own in enumerate(runs.values()):
+                minutes = [line["seconds"] / 60 for line in own]
+                means, errors = ([x[name] for x in own] for name in ("mean", "standard_error"))
+                style = {"fmt": "o-", "capsize": 3, "color": f"C{place}"}
+                label = None if number else PLAYERS[system]
+                axes.errorbar(minutes, means, errors, label=label, **style)
+        axes.set_xscale("log")
+        axes.set_xticks(MINUTES, MINUTES)
+        axes.minorticks_off()
+        finish(axes, "minutes", "mean of 50 full games", game)
 
 
 def along(

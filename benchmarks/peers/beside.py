@@ -103,7 +103,8 @@ def theirs(
         after, steps = map(int, path.stem.split("-"))
         kept.append((after, steps, network_of(dict(np.load(path)), game)))
     kept.sort(key=lambda one: one[0])
-    return {name: said[name] for name in ("version", "command")}, iter(kept)
+    command = said["command"].replace(f" --keep {scratch}", "")
+    return {"version": said["version"], "command": command}, iter(kept)
 
 
 def network_of(weights: dict[str, np.ndarray[Any, Any]], game: str) -> Agent:

@@ -23,6 +23,7 @@ most `SAVED` seconds old.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from importlib.metadata import version
 from pathlib import Path
@@ -54,10 +55,14 @@ LAYERS = {
 PIXELS = "obs_normalizer.running_mean_std.running_mean_std.obs"
 """Moments of each pixel divided by 255, for each frame of a stack; they are all but equal."""
 
+NUMBERS: list[Any] = [numpy.float64(0).__reduce__()[0], numpy.dtype, numpy.dtypes.Float64DType]
+"""What a checkpoint has besides tensors once there is a best reward: a number of NumPy's."""
+
 
 def keep(checkpoint: str, place: Path) -> None:
     """Write the network of a checkpoint of its own."""
-    state = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
+    with torch.serialization.safe_globals(NUMBERS):
+        state = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
     kept = {
         f"{ours}.{kind}": state[f"{own}.{kind}"].numpy()
         for own, ours in LAYERS.items()
@@ -124,6 +129,8 @@ def main() -> None:
     if status == ExperimentStatus.SUCCESS:
         status = runner.run()
     if status != ExperimentStatus.SUCCESS:
+        for child in multiprocessing.active_children():
+            child.kill()  # they would go on without the runner, which waits for them
         raise SystemExit(f"Sample Factory ended with status {status}")
     report(
         counts,
